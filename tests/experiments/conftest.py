@@ -31,7 +31,7 @@ def command(tmp_path: Path, fork_server: ForkServer) -> Callable[..., subprocess
     def run(
         name: str, *overrides: str, timeout_s: float = 300, draws: bool = False, is_quick: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        is_new = not any(each.startswith("runtime.resume=") for each in overrides)
+        is_new = not any(override.startswith("runtime.resume=") for override in overrides)
         is_quick = is_quick and is_new and name in ("frontier", "run")
         quick = ["energy.orders=1"] if is_quick else []  # to compare others takes seconds
         arguments = [f"hydra.run.dir={tmp_path / 'out'}", *quick, *overrides]

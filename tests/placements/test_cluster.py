@@ -1,4 +1,4 @@
-"""Clusters: bandwidths of rings by hand, what must hold of any, and one-line errors."""
+"""Clusters: bandwidths of rings by hand, properties of every cluster, and one-line errors."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_collectives_by_hand() -> None:
     assert group.all_to_all_ms(1e9, 4) == pytest.approx(0.75 * 10)
     # Of each GPU's bytes half leaves its node, 4 x 0.5 GB at 40 GB/s, beside 7/8 through the links.
     assert PLAIN.whole.all_to_all_ms(1e9, 8) == pytest.approx(1e3 * 2 / 40)
-    for each in (group.all_gather_ms, group.all_to_all_ms, group.transfer_ms):
-        assert each(1e9, 1) == 0
+    for time_ms in (group.all_gather_ms, group.all_to_all_ms, group.transfer_ms):
+        assert time_ms(1e9, 1) == 0
 
 
 def test_latency_and_efficiency() -> None:
@@ -152,14 +152,14 @@ def test_rings_with_few_members_in_each_node_share_it_as_measured() -> None:
 
 
 def test_gpus_with_direct_links_reach_only_those_of_their_set() -> None:
-    """Each pair has 64 GB/s of seven such links: a send has one, an all-gather of four GPUs three."""
+    """Each pair has 64 GB/s of seven such links: a send uses one, an all-gather of four GPUs three."""
     whole = read_cluster("mi300x_8", latency_us=0.0).whole
     switched = read_cluster("mi300x_8", latency_us=0.0, link_bandwidth_gb_s=448.0).whole
     for degree, links in ((2, 1), (4, 3), (8, 7)):
         slower = 7 / links
         assert whole.all_gather_ms(1e9, degree) == pytest.approx(slower * switched.all_gather_ms(1e9, degree))
         assert whole.all_to_all_ms(1e9, degree) == pytest.approx(slower * switched.all_to_all_ms(1e9, degree))
-    halves = [(each.cluster.group(0, 4), each.cluster.group(4, 4)) for each in (whole, switched)]
+    halves = [(layout.cluster.group(0, 4), layout.cluster.group(4, 4)) for layout in (whole, switched)]
     alone, together = (first.next_transfer_ms(second, 1e9) for first, second in halves)
     assert alone == pytest.approx(7 * together)
 

@@ -37,7 +37,7 @@ def test_products_of_smaller_numbers_are_faster(gpu: Gpu) -> None:
     peaks = (gpu.peak_fp32_tflops, gpu.peak_tf32_tflops, gpu.peak_tflops, gpu.peak_fp8_tflops)
     known = [peak for peak in (*peaks, gpu.peak_fp4_tflops) if peak is not None]
     assert known == sorted(known)
-    assert len({each.name for each in GPUS.values()}) == len(GPUS)
+    assert len({gpu.name for gpu in GPUS.values()}) == len(GPUS)
 
 
 def test_only_the_share_that_depends_on_the_clock_slows_down() -> None:

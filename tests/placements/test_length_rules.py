@@ -1,4 +1,4 @@
-"""Rules of what blocks cost by the length of a sequence: fitted, written, read, and what is refused."""
+"""Rules for block times by sequence length: fitted, written, read, and wrong ones refused."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from placements.profiles.length_rules import (
 
 def test_a_polynomial_is_found_again_from_what_it_gives() -> None:
     rule = (0.2, 3.1, 0.0188)
-    found = fitted([(length, value(rule, length)) for length in (0.5, 1, 4, 16, 32)])
-    assert found == pytest.approx(rule, rel=1e-6)
+    coefficients = fitted([(length, value(rule, length)) for length in (0.5, 1, 4, 16, 32)])
+    assert coefficients == pytest.approx(rule, rel=1e-6)
     assert fitted([(length, -625 * length) for length in (1, 2, 4)]) == pytest.approx((0, -625, 0), abs=1e-9)
 
 
@@ -36,19 +36,19 @@ def test_no_polynomial_of_a_grid_is_nearer(seed: int) -> None:
     def missed(rule: tuple[float, ...]) -> float:
         return sum((value(rule, length) / time - 1) ** 2 for length, time in points)
 
-    found = fitted(points)
-    assert min(found) >= 0
+    coefficients = fitted(points)
+    assert min(coefficients) >= 0
     grid = itertools.product(np.linspace(0, 4, 21), np.linspace(0, 4, 21), np.linspace(0, 1, 21))
-    assert missed(found) <= min(map(missed, grid)) + 1e-9
+    assert missed(coefficients) <= min(map(missed, grid)) + 1e-9
 
 
 def test_the_worst_deviation_is_told() -> None:
     times = {1000: 2.0, 2000: 4.0, 3000: 6.0, 4000: 9.0}
-    found = fit_rules([LengthTimeRow(tokens, "F0", time) for tokens, time in times.items()])["F0"]
-    deviations = {n: abs(value(found.time_ms, n / 1000) / time - 1) for n, time in times.items()}
-    assert found.deviation == max(deviations.values()) > 0.01
-    assert deviations[found.worst_tokens] == found.deviation
-    assert f"worst {found.deviation:.1%}, at {found.worst_tokens:,} tokens" in str(found)
+    fit = fit_rules([LengthTimeRow(tokens, "F0", time) for tokens, time in times.items()])["F0"]
+    deviations = {n: abs(value(fit.time_ms, n / 1000) / time - 1) for n, time in times.items()}
+    assert fit.deviation == max(deviations.values()) > 0.01
+    assert deviations[fit.worst_tokens] == fit.deviation
+    assert f"worst {fit.deviation:.1%}, at {fit.worst_tokens:,} tokens" in str(fit)
 
 
 def test_rules_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Modes, streams and slowdown of a placement: its rules, its file, and what a micro-batch runs."""
+"""Modes, streams and slowdown of a placement: its rules, its file, and a micro-batch's blocks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_stages_in_ms_and_mib_have_modes() -> None:
         host_memory_mib=500,
     )
     placement = place(chain, "v_shape").placement
-    assert [each.names for each in placement.decisions] == [("keep", "recompute", "offload")] * 2
+    assert [decision.names for decision in placement.decisions] == [("keep", "recompute", "offload")] * 2
     assert placement.host_memory == (500, 500)
     halves = place(chain, "loop_shape", num_chunks=2).placement
     whole, half = placement.as_run((2, 2)), halves.as_run((2, 2, 2, 2))
@@ -210,8 +210,8 @@ def profile_of(*names: str) -> Profile:
 
 def in_mode(placement: Placement, name: str, **changes: int) -> Placement:
     """Return a placement in which each decision has one more choice, which changes a backward's times."""
-    own = placement.by_name["B0"]
-    choice = Choice(name, (replace(own, **changes),))
+    backward = placement.by_name["B0"]
+    choice = Choice(name, (replace(backward, **changes),))
     first, *others = placement.decisions
     return replace(placement, decisions=(Decision((*first.choices, choice)), *others))
 
@@ -245,9 +245,9 @@ def test_a_mode_costs_what_its_time_says(
 
 def test_rows_of_a_mode_come_before_what_follows_from_others() -> None:
     profile = profile_of("F0", "F1", "B0", "B1")
-    own = (OperatingPoint(1200, 5.5, 2400.0),)
-    whole = with_modes(replace(profile, points=profile.points | {"B0@recompute": own}), recomputing())
-    assert whole.points["B0@recompute"] == own and len(whole.points["B1@recompute"]) == 2
+    points = (OperatingPoint(1200, 5.5, 2400.0),)
+    whole = with_modes(replace(profile, points=profile.points | {"B0@recompute": points}), recomputing())
+    assert whole.points["B0@recompute"] == points and len(whole.points["B1@recompute"]) == 2
 
 
 def test_other_streams_take_their_time_and_use_what_waiting_does_unless_it_is_said() -> None:
@@ -277,7 +277,7 @@ def test_a_placement_takes_the_times_of_its_modes_from_a_profile() -> None:
     profile = with_modes(profile_of("F0", "F1", "B0", "B1"), recomputing())
     timed = profile.times_for(recomputing())
     times = [timed.runs[name].time for name in ("F0", "B0", "B0@recompute", "F0@recompute")]
-    assert [timed.ms(each) for each in times] == [2, 4, 6, 2]
+    assert [timed.ms(ticks) for ticks in times] == [2, 4, 6, 2]
     assert timed.runs["F0@recompute"].memory == 1
     with_copies = with_modes(profile_of("F0", "B0"), offloading()).times_for(offloading())
     keep, _ = with_copies.decisions[0].choices

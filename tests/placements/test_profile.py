@@ -139,8 +139,8 @@ def test_blocking_power_by_clock() -> None:
     points = {name: (OperatingPoint(clock, 1.0, 1.0),) for name, clock in (("F0", 800), ("B0", 1200))}
     profile = Profile("test", points, ((1400, 80.0), (1000, 60.0), (400, 90.0)))
     assert profile.blocking_power_w == ((400, 90.0), (1000, 60.0), (1400, 80.0))
-    found = [profile.blocking_w(clock) for clock in (210, 400, 800, 1000, 1200, 1400, 1980)]
-    assert found == pytest.approx([90, 90, 70, 60, 70, 80, 80])
+    powers_w = [profile.blocking_w(clock) for clock in (210, 400, 800, 1000, 1200, 1400, 1980)]
+    assert powers_w == pytest.approx([90, 90, 70, 60, 70, 80, 80])
     assert profile.min_blocking_power_w == pytest.approx(70)
     number = Profile("test", points, 60.0)
     assert number.min_blocking_power_w == number.blocking_w(1) == 60.0

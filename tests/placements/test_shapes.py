@@ -61,7 +61,7 @@ def test_split_shapes_have_the_proven_period(
 
 
 def test_memory_that_the_input_half_gives_back_serves_sooner() -> None:
-    """With all of it released by I, the memory of a V-shape is that of a whole backward."""
+    """If I releases all of it, a V-shape needs the memory of a whole backward."""
     placement = v_shape(4, split_backward=True, input_release=1)
     for memory, period in {2: 4, 3: 4, 4: 3}.items():
         result = search(placement.with_memory(memory), 4, micro_batches_per_repetend=1, objectives=["period"])

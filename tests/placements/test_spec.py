@@ -83,7 +83,7 @@ def test_static_and_transient_memory_and_an_optimizer_block() -> None:
     ("written", "read"), [(4, (4, 4)), ([1, 8], (1, 8)), (1, ()), ([1, 1], ()), (None, ())]
 )
 def test_gpus_of_each_device(written: object, read: tuple[int, ...]) -> None:
-    """One number or one for each; one each is what a file says without the field."""
+    """One number for all devices or one a device; without the field each device is one GPU."""
     placement = placement_from_dict(changed("num_gpus", written))
     assert (placement.num_gpus, placement.gpus) == (read, read or (1, 1))
     assert ("num_gpus" in placement_to_dict(placement)) == bool(read)

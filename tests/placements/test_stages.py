@@ -182,6 +182,6 @@ def test_options_of_memory_take_other_units(unit: str, given: str, value: float)
 )
 def test_a_profile_in_another_unit_than_the_placement_is_noticed(factor: float, hint: str) -> None:
     placement = v_shape(2)
-    points = {each.name: (OperatingPoint(1000, each.time * factor, 1.0),) for each in placement.blocks}
-    found = Profile("GPU", points, 0.0).doubtful_times(placement, "time_scale")
-    assert hint in found and bool(hint) == bool(found)
+    points = {block.name: (OperatingPoint(1000, block.time * factor, 1.0),) for block in placement.blocks}
+    message = Profile("GPU", points, 0.0).doubtful_times(placement, "time_scale")
+    assert hint in message and bool(hint) == bool(message)

@@ -31,7 +31,7 @@ def driver_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def driver(driver_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    """Simulated GPUs, which pynvml finds in this process and in those that it starts."""
+    """Simulated GPUs, which pynvml finds in this process and in its children."""
     import pynvml
 
     state = tmp_path / "gpus"
@@ -47,7 +47,7 @@ def driver(driver_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture(scope="session")
 def compiler() -> None:
-    """Let torch import here, once, what it imports for the first optimizer and for checkpoints."""
+    """Let torch import here, once, its modules for the first optimizer and for checkpoints."""
     import runtime.checkpoints.saving  # noqa: F401
 
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()

@@ -37,8 +37,8 @@ class Gated(ShardedLayer):
         self.down = parameter(f"{name}.down.weight", (2 * hidden, hidden), split=0)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        own = copy_to_shards(hidden, self.shards)
-        part = (torch.sigmoid(own @ self.gate) * (own @ self.up)) @ self.down
+        copied = copy_to_shards(hidden, self.shards)
+        part = (torch.sigmoid(copied @ self.gate) * (copied @ self.up)) @ self.down
         return hidden + sum_over_shards(part, self.shards)
 
 
@@ -60,9 +60,9 @@ def test_a_block_kind_is_a_layer_and_an_entry_among_the_architectures(
     monkeypatch.setitem(ARCHITECTURES, "gated", Architecture(gated_blocks, lambda placement: None))
     placement = SHAPES[shape](num_devices=2)
     assert fits(placement, "gated")
-    found = compared(check(lower(gpipe(placement, 3))), SYNTHETIC | {"name": "gated"})
-    assert found.bitwise_equal
-    assert found.max_gradient_error < 1e-12
+    comparison = compared(check(lower(gpipe(placement, 3))), SYNTHETIC | {"name": "gated"})
+    assert comparison.bitwise_equal
+    assert comparison.max_gradient_error < 1e-12
 
 
 class Counting(Network):
@@ -78,9 +78,9 @@ class Counting(Network):
 def test_a_transport_is_a_network_and_its_name_among_the_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NETWORK_OF, "counting", Counting)
     monkeypatch.setitem(BACKENDS, "in_process", (*NETWORKS, "counting"))
-    found = trained(check(lower(gpipe(v_shape(2), 3))), SYNTHETIC, iterations=1, backend="counting")
-    assert found.backend == "counting"
-    assert comparison_of(found).bitwise_equal
+    result = trained(check(lower(gpipe(v_shape(2), 3))), SYNTHETIC, iterations=1, backend="counting")
+    assert result.backend == "counting"
+    assert comparison_of(result).bitwise_equal
     assert Counting.sent_bytes == 2 * 3 * 4 * 4 * 8, "an activation and a gradient, of 3 micro-batches"
 
 

@@ -1,4 +1,4 @@
-"""The frame: cases from lines, conditions, rows, tables, comparison, resuming, and what is wrong."""
+"""The frame: cases from lines, conditions, rows, tables, comparison, resuming, and wrong input."""
 
 from __future__ import annotations
 

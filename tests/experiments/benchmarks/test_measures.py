@@ -1,4 +1,4 @@
-"""The smallest case of every part reaches what it must, and measures see what is worse."""
+"""The smallest case of every part reaches its value, and measures see worse ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and docs say of speed is what the files of measurements have."""
+"""Figures of speed in README and docs are the figures in the files of measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check says of a schedule is in ms, where ticks are 0.25 ms."""
+"""Figures of a checked schedule are in ms, where ticks are 0.25 ms."""
 
 from __future__ import annotations
 

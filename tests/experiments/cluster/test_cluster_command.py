@@ -1,4 +1,4 @@
-"""`experiments.cluster`: a simulation, policies by load, a decision, and what each refuses."""
+"""`experiments.cluster`: a simulation, policies by load, a decision, and refused input of each."""
 
 from __future__ import annotations
 
@@ -78,19 +78,19 @@ def test_a_trace_of_ones_own(command, data: str, trace: str, tmp_path: Path) -> 
     done = command("cluster", data, trace, *OWN, "policy=las", "rounds=one_queue", draws=True)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    found = json.loads((out / "cluster.json").read_text())
-    assert found["jobs"]["skipped"] == [{"type": "slow", "scale_factor": 2, "count": 1}]
+    figures = json.loads((out / "cluster.json").read_text())
+    assert figures["jobs"]["skipped"] == [{"type": "slow", "scale_factor": 2, "count": 1}]
     assert "1 of slow on 2 GPUs" in done.stderr + done.stdout
-    assert "k80, rounds=one_queue\n" in done.stdout and found["rounds"] == "one_queue"
+    assert "k80, rounds=one_queue\n" in done.stdout and figures["rounds"] == "one_queue"
     jobs = {row["job"]: row for row in rows_of(out / "jobs.csv")}
     assert list(jobs) == ["a", "b", "c"]
     jcts = [float(row["finish_s"]) - float(row["arrival_s"]) for row in jobs.values()]
-    assert found["average_jct_s"] == pytest.approx(sum(jcts) / 3)
-    assert found["dollars"] == pytest.approx(sum(float(row["dollars"]) for row in jobs.values()))
-    assert found["kwh"] == pytest.approx(sum(float(row["kwh"]) for row in jobs.values()))
-    assert found["slo"] == {"jobs": 1, "violations": 1, "violation_share": 1.0}  # b has 2000 s of work
-    assert found["command"].startswith("schedsearch cluster ")
-    assert found["options"]["policy"] == "las"
+    assert figures["average_jct_s"] == pytest.approx(sum(jcts) / 3)
+    assert figures["dollars"] == pytest.approx(sum(float(row["dollars"]) for row in jobs.values()))
+    assert figures["kwh"] == pytest.approx(sum(float(row["kwh"]) for row in jobs.values()))
+    assert figures["slo"] == {"jobs": 1, "violations": 1, "violation_share": 1.0}  # b has 2000 s of work
+    assert figures["command"].startswith("schedsearch cluster ")
+    assert figures["options"]["policy"] == "las"
     busy = [int(row["busy_v100"]) for row in rows_of(out / "series.csv")]
     assert max(busy) == 2
     for name in ("completion_times", "busy_gpus"):
@@ -116,14 +116,14 @@ def test_a_sweep_of_policies_and_seeds_is_a_table_and_a_picture(command, data: s
 
 @pytest.mark.always
 def test_one_decision(command, tmp_path: Path) -> None:
-    """The dissertation's example of fairness: 8/11 of what each has with half of the time on each type."""
+    """The dissertation's example of fairness: each job has 8/11 of its speed at half time on each type."""
     file = tmp_path / "jobs.json"
     file.write_text(json.dumps(DECISION))
     done = command("cluster", f"allocate={file}", "policy=las")
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "out/allocation.json").read_text())
-    assert found["objective"] == pytest.approx(8 / 11)
-    assert found["shares"]["c"]["k80"] == pytest.approx(10 / 11)
+    allocation = json.loads((tmp_path / "out/allocation.json").read_text())
+    assert allocation["objective"] == pytest.approx(8 / 11)
+    assert allocation["shares"]["c"]["k80"] == pytest.approx(10 / 11)
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["job", "v100", "k80", "steps/s"]
     assert lines[3].split() == ["c", "9.09%", "90.91%", "54.545"]
@@ -175,8 +175,8 @@ def test_ctrl_c_keeps_the_figures_until_then(data: str, tmp_path: Path) -> None:
     error = process.communicate(timeout=120)[1]
     assert process.returncode == 130, error
     assert f" h of the trace are in {tmp_path / 'out'}" in error.splitlines()[-1]
-    found = json.loads((tmp_path / "out/cluster.json").read_text())
-    assert found["ended_early"] == "interrupted from the keyboard"
+    figures = json.loads((tmp_path / "out/cluster.json").read_text())
+    assert figures["ended_early"] == "interrupted from the keyboard"
 
 
 PLACED = """job_type,scale_factor,gpu_type,steps_per_s,unconsolidated_steps_per_s
@@ -265,5 +265,5 @@ def test_what_a_real_run_refuses(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     path = ["trace=file", f"trace.path={trace.removeprefix('trace=')}"]
-    told = refusal("cluster", [data, *path, *OWN, *options], tmp_path / "no")
-    assert told.startswith(message)
+    printed = refusal("cluster", [data, *path, *OWN, *options], tmp_path / "no")
+    assert printed.startswith(message)

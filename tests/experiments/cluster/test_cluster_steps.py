@@ -19,8 +19,8 @@ def test_numbers_with_colons_are_of_gavels_types_and_prices_of_those_that_are_th
     assert cluster == GpuCluster(
         {"v100": 36, "p100": 0, "k80": 8}, {"v100": 0.74, "p100": 0.43, "k80": 0.135}
     )
-    own = gpu_cluster(GpuClusterOptions({"h100": 8, "v100": 2}, "0.74:0.43:0.135", {"h100": 8}, None, 5000.0))
-    assert own == GpuCluster({"h100": 8, "v100": 2}, {"v100": 0.74}, {"h100": 8}, 5000.0)
+    options = GpuClusterOptions({"h100": 8, "v100": 2}, "0.74:0.43:0.135", {"h100": 8}, None, 5000.0)
+    assert gpu_cluster(options) == GpuCluster({"h100": 8, "v100": 2}, {"v100": 0.74}, {"h100": 8}, 5000.0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`experiments.compare`: the table, its files, and what it refuses."""
+"""`experiments.compare`: the table, its files, and refused input."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ def test_a_batch_of_lengths_in_several_orders(command, stages: Path, tmp_path: P
         "searched",
         *(f"one_f_one_b, {how}" for how in ("as given", "short first", "long first")),
     ]
-    found = read_schedule(tmp_path / "out/schedules/one_f_one_b, short first.json")
-    ms = [found.placement.ms(found.block("F1", n).time) for n in range(4)]
+    schedule = read_schedule(tmp_path / "out/schedules/one_f_one_b, short first.json")
+    ms = [schedule.placement.ms(schedule.block("F1", n).time) for n in range(4)]
     assert ms == [11, 56, 5.25, 24]
     assert all(float(rows["searched"]["makespan_ms"]) <= float(row["makespan_ms"]) for row in rows.values())
     page = (tmp_path / "out/report.html").read_text()
@@ -195,5 +195,5 @@ def test_a_batch_of_lengths_in_several_orders(command, stages: Path, tmp_path: P
 )
 def test_wrong_batches(overrides: list[str], message: str, refused, stages: Path, tmp_path: Path) -> None:
     (tmp_path / "lengths.csv").write_text(LENGTHS)
-    given = [each.format(lengths=tmp_path / "lengths.csv") for each in overrides]
+    given = [override.format(lengths=tmp_path / "lengths.csv") for override in overrides]
     assert message in refused("compare", f"stages={stages}", *given)

@@ -22,7 +22,7 @@ LINE = "search: interrupted; every file that was written is complete"
 
 @pytest.fixture(autouse=True)
 def log_as_before() -> Iterator[None]:
-    """Take back what Hydra does to the log."""
+    """Restore the log's handlers and level after Hydra changed them."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield

@@ -1,4 +1,4 @@
-"""Each option is declared once, and what is declared is what commands read, say and refuse."""
+"""Each option is declared once; commands read, explain and check options by their declarations."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ BY_PLAN = {"num_micro_batches", "micro_batch_size", "recompute", "gpu"}
 def records(record: type) -> dict[str, type]:
     """Return the records of the groups of a record."""
     hints = get_type_hints(record)
-    groups = [each.name for each in dataclasses.fields(record) if "group" in each.metadata]
+    groups = [field.name for field in dataclasses.fields(record) if "group" in field.metadata]
     return {name: hints[name] for name in groups if dataclasses.is_dataclass(hints[name])}
 
 
 @pytest.mark.parametrize("command", names())
 def test_every_field_is_an_option_or_a_group(command: str) -> None:
     record = command_of(command).record
-    for each in (record, *records(record).values()):
-        for field in dataclasses.fields(each):
+    for kind in (record, *records(record).values()):
+        for field in dataclasses.fields(kind):
             assert ("meaning" in field.metadata) != ("group" in field.metadata), field.name
     assert all(group.kinds for group in groups_of(record).values())
-    assert not [each for each in command_options(command) if not each.meaning]
-    assert {each.name for each in command_options(command)} <= names_of(command)
+    assert not [option for option in command_options(command) if not option.meaning]
+    assert {option.name for option in command_options(command)} <= names_of(command)
 
 
 @pytest.mark.parametrize("command", names())
@@ -66,8 +66,8 @@ def test_hydra_is_told_the_defaults_and_they_are_of_the_types(command: str) -> N
                 assert OmegaConf.is_missing(config[prefix] if prefix else config, name)
                 continue
             assert OmegaConf.select(config, where) == default, where
-            own = dataclasses.field(metadata=kind.__dataclass_fields__[name].metadata)
-            holder = dataclasses.make_dataclass("Holder", [(name, get_type_hints(kind)[name], own)])
+            field = dataclasses.field(metadata=kind.__dataclass_fields__[name].metadata)
+            holder = dataclasses.make_dataclass("Holder", [(name, get_type_hints(kind)[name], field)])
             if name not in BY_PLAN or default is not None:
                 read_fields({name: list(default) if isinstance(default, tuple) else default}, holder, "")
 
@@ -80,27 +80,27 @@ def test_every_kind_of_placement_says_which_it_is_and_what_its_options_mean(kind
     kinds = {"gpt": GptPlacement, "galvatron": GalvatronPlacement, "stages": StagesPlacement}
     if kind in kinds:
         record: type[Any] = kinds[kind]
-        assert [option.name for option in options] == [each.name for each in dataclasses.fields(record)]
+        assert [option.name for option in options] == [field.name for field in dataclasses.fields(record)]
 
 
 @pytest.mark.parametrize("trace", sorted(kinds_of("cluster", "trace")))
 def test_each_kind_of_trace_has_the_options_of_its_record(trace: str) -> None:
     record: type = FileTraceOptions if trace == "file" else GeneratedTraceOptions
-    data = {each.name: "here" if each.default == REQUIRED else each.default for each in TRACES[trace]}
+    data = {option.name: "here" if option.default == REQUIRED else option.default for option in TRACES[trace]}
     assert read_fields(data, record, "trace").kind == ("file" if trace == "file" else "generated")
 
 
 def test_each_item_to_reproduce_has_the_options_of_its_record() -> None:
     assert kinds_of("reproduce", "experiment") == {*ITEMS, "all"}
     for name, item in ITEMS.items():
-        own = {each.name: each for each in options_of_item("reproduce", name)}
-        assert list(own) == [each.name for each in dataclasses.fields(item.options)]
-        assert all(each.meaning for each in own.values()), name
+        options = {option.name: option for option in options_of_item("reproduce", name)}
+        assert list(options) == [field.name for field in dataclasses.fields(item.options)]
+        assert all(option.meaning for option in options.values()), name
     tell_hydra("reproduce")
     for name in ("tessel_table2", "zero_bubble", "gavel_las"):
         with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
             config: Any = OmegaConf.to_object(hydra.compose("reproduce", [f"experiment={name}"]))
-        data = {each.name: config[each.name] for each in options_of_item("reproduce", name)}
+        data = {option.name: config[option.name] for option in options_of_item("reproduce", name)}
         assert read_fields(data, ITEMS[name].options, "") == ITEMS[name].options(), name
 
 

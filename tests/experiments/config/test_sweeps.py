@@ -1,4 +1,4 @@
-"""Sweeps: a point that fails is a row, what is done is kept, and all runs make one table."""
+"""Sweeps: a point that fails is a row, finished points are kept, and all runs make one table."""
 
 from __future__ import annotations
 

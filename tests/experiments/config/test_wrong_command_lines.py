@@ -1,4 +1,4 @@
-"""What a user may type wrong: one line that names the place and the remedy, before any work starts."""
+"""Wrong command lines: one line that names the place and the remedy, before any work starts."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_wrong_command_line_is_one_line(
     path, out = tmp_path / "given", tmp_path / "out"
     path.write_text(FILES.get(name, ""))
     places = [f"hydra.run.dir={out}", f"hydra.sweep.dir={out}"]
-    line = [name, *places, *(each.replace("{}", str(path)) for each in given)]
+    line = [name, *places, *(word.replace("{}", str(path)) for word in given)]
     monkeypatch.setattr(sys, "argv", line)
     with pytest.raises(SystemExit) as end:
         run(name)

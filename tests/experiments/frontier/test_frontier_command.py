@@ -90,15 +90,15 @@ def test_the_frontier_of_perseus_is_planned_drawn_and_written(ran, tmp_path: Pat
     schedule = read_schedule(out / "schedule.json")
     profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
     expected = perseus_frontier(schedule, profile, 3.0)
-    found = Frontier.from_json(out / "frontier.json")
-    assert len(found.plans) == len(expected.plans) > 5
-    for plan, wanted in zip(found.plans, expected.plans, strict=True):
+    frontier = Frontier.from_json(out / "frontier.json")
+    assert len(frontier.plans) == len(expected.plans) > 5
+    for plan, wanted in zip(frontier.plans, expected.plans, strict=True):
         assert dict(plan.clock_mhz) == dict(wanted.clock_mhz)
         assert (plan.time_ms, plan.energy_mj, plan.lower_bound_mj) == pytest.approx(
             (wanted.time_ms, wanted.energy_mj, wanted.lower_bound_mj)
         )
     assert "\nPerseus  " in done.stdout
-    names = {each["name"] for each in json.loads((out / "baselines.json").read_text())["plans"]}
+    names = {plan["name"] for plan in json.loads((out / "baselines.json").read_text())["plans"]}
     assert names == {"perseus", "all_maximum"}
     data = json.loads((out / "frontier.json").read_text())
     assert (data["method"], data["unit_ms"]) == ("perseus", 3.0)
@@ -170,35 +170,35 @@ REALISABLE = {
 
 def test_plans_for_a_real_job(ran, tmp_path: Path) -> None:
     options = ["placement=v_shape", "search.num_micro_batches=12", "energy.num_plans=6"]
-    options += [option for each in REALISABLE.values() for option in each]
+    options += [option for case in REALISABLE.values() for option in case]
     done = ran("frontier", *options, "energy.slowdown=1.1")
     out = tmp_path / "out"
-    found = {
+    files = {
         name: json.loads((out / f"{name}.json").read_text()) for name in (*REALISABLE, "periodic_switched")
     }
-    schedule_found = read_schedule(out / "schedule.json")
+    schedule = read_schedule(out / "schedule.json")
     profile = Profile.from_csv(out / "profile.csv", blocking_power_w=83.64)
     for name in ("periodic", "capped"):
-        plan = found[name]["plan"]
-        simulated = simulate_at_clocks(schedule_found, profile, plan["clock_mhz"])
-        assert (found[name].get("running_ms") or plan["time_ms"]) == pytest.approx(simulated.time_ms)
-    assert found["periodic"]["plan"]["time_ms"] <= found["periodic"]["deadline_ms"] * (1 + 1e-9)
-    assert found["periodic"]["steady"].keys() == {f"{letter}{i}" for letter in "FB" for i in range(4)}
-    assert found["switched"]["plan"]["time_ms"] <= found["switched"]["deadline_ms"] * (1 + 1e-9)
+        plan = files[name]["plan"]
+        simulated = simulate_at_clocks(schedule, profile, plan["clock_mhz"])
+        assert (files[name].get("running_ms") or plan["time_ms"]) == pytest.approx(simulated.time_ms)
+    assert files["periodic"]["plan"]["time_ms"] <= files["periodic"]["deadline_ms"] * (1 + 1e-9)
+    assert files["periodic"]["steady"].keys() == {f"{letter}{i}" for letter in "FB" for i in range(4)}
+    assert files["switched"]["plan"]["time_ms"] <= files["switched"]["deadline_ms"] * (1 + 1e-9)
     for name in ("switched", "periodic_switched"):
-        data = found[name]
-        simulated = simulate_switching(schedule_found, profile, data["plan"]["clock_mhz"], 5.0)
+        data = files[name]
+        simulated = simulate_switching(schedule, profile, data["plan"]["clock_mhz"], 5.0)
         assert data["is_of_schedule"] if name == "periodic_switched" else True
         assert data["plan"]["time_ms"] == pytest.approx(simulated.time_ms)
         assert data["plan"]["energy_mj"] == pytest.approx(simulated.energy_mj)
         assert 0 <= data["gap"] < 0.2
         assert all(
-            0 <= each - within <= 1
-            for each, within in zip(data["changes_per_iteration"], data["clock_changes"], strict=True)
+            0 <= changes - within <= 1
+            for changes, within in zip(data["changes_per_iteration"], data["clock_changes"], strict=True)
         )
-    assert found["periodic_switched"]["loss_to_periodic"] > -1e-9
-    assert found["capped"]["least_time_ms"] <= found["capped"]["plan"]["time_ms"]
-    plan = found["capped"]["plan"]
+    assert files["periodic_switched"]["loss_to_periodic"] > -1e-9
+    assert files["capped"]["least_time_ms"] <= files["capped"]["plan"]["time_ms"]
+    plan = files["capped"]["plan"]
     assert plan["energy_mj"] <= 700 * plan["time_ms"] * (1 + 1e-9)
     for title in (
         "Clocks that repeat: ",
@@ -213,7 +213,7 @@ def test_plans_for_a_real_job(ran, tmp_path: Path) -> None:
 
 
 def test_limits_of_the_table(ran, tmp_path: Path) -> None:
-    """Without a file they are those of the GPU; a file's changes take as long as to the slowest clock."""
+    """Without a file the limits are the GPU's; with one a change takes the time to the slowest clock."""
     options = ["placement=v_shape", "placement.num_devices=2", "schedule=one_f_one_b", "energy.baselines=[]"]
     options += ["search.num_micro_batches=3", "placement.tick_ms=60", "energy.num_plans=3"]
     options += ["energy.slowdown=1.2"]
@@ -221,19 +221,19 @@ def test_limits_of_the_table(ran, tmp_path: Path) -> None:
     done = ran("frontier", *options)
     said = "a clock stays for at least 20 ms, and a change takes 10 ms: Perseus, footnote 2: around 10 ms"
     assert f"{said}; dwell assumed\n" in done.stdout
-    found = json.loads((tmp_path / "out/switched.json").read_text())
-    assert (found["dwell_ms"], found["switch_ms"]) == (20, 10)
+    switched = json.loads((tmp_path / "out/switched.json").read_text())
+    assert (switched["dwell_ms"], switched["switch_ms"]) == (20, 10)
     table = tmp_path / "latency.json"
     changes = [[600, 1200, [4]], [1200, 600, [7, 9, 30]]]
     write_json(table, {"gpu": "mine", "measured": "by hand", "changes": changes})
     done = ran("frontier", *options, f"profile.clock_latency={table}")
     assert f"a change takes 9 ms: {table}, mine: by hand; dwell assumed\n" in done.stdout
-    found = json.loads((tmp_path / "out/switched.json").read_text())
-    assert (found["dwell_ms"], found["switch_ms"]) == (18, 9)
+    switched = json.loads((tmp_path / "out/switched.json").read_text())
+    assert (switched["dwell_ms"], switched["switch_ms"]) == (18, 9)
     schedule = read_schedule(tmp_path / "out/schedule.json")
     profile = Profile.from_csv(tmp_path / "out/profile.csv", blocking_power_w=83.64)
-    simulated = simulate_switching(schedule, profile, found["plan"]["clock_mhz"], 9.0)
-    assert found["plan"]["time_ms"] == pytest.approx(simulated.time_ms)
+    simulated = simulate_switching(schedule, profile, switched["plan"]["clock_mhz"], 9.0)
+    assert switched["plan"]["time_ms"] == pytest.approx(simulated.time_ms)
 
 
 @pytest.mark.always
@@ -253,7 +253,7 @@ def test_the_best_of_several_schedules_is_the_one_that_is_saved(command, ran, tm
     order = data["order"]
     chosen = order["judged"][order["chosen"]]
     assert order["judged"][0]["origin"] == "search"
-    assert chosen["energy_mj"] == min(each["energy_mj"] for each in order["judged"] if each["energy_mj"])
+    assert chosen["energy_mj"] == min(row["energy_mj"] for row in order["judged"] if row["energy_mj"])
     assert order["gain"] == pytest.approx(1 - chosen["energy_mj"] / order["judged"][0]["energy_mj"])
     schedule = read_schedule(out / "schedule.json")
     assert schedule.makespan == chosen["makespan"]
@@ -271,7 +271,7 @@ def test_orders_are_compared_by_default(ran, tmp_path: Path) -> None:
     options = ["placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=3"]
     done = ran("frontier", *options, "energy.num_plans=3", "energy.baselines=[]", is_quick=False)
     order = json.loads((tmp_path / "out/frontier.json").read_text())["order"]
-    least = min(each["energy_mj"] for each in order["judged"] if each["energy_mj"])
+    least = min(row["energy_mj"] for row in order["judged"] if row["energy_mj"])
     assert order["lower_bound_mj"] <= least * (1 + 1e-9)
     assert "no order needs over " in done.stdout
     ran("frontier", *options, "energy.num_plans=3", "energy.baselines=[]", "schedule=gpipe")
@@ -358,8 +358,8 @@ def test_gpus_of_devices_and_blocking_power_by_clock(ran, profile_csv: Path, tmp
         assert (plan.time_ms, plan.energy_mj) == pytest.approx((simulated.time_ms, simulated.energy_mj))
         assert plan.waiting_w == pytest.approx(simulated.waiting_w)
     plan = json.loads((out / "plan.json").read_text())
-    found = frontier.at(plan["deadline_ms"])
-    assert plan["energy_until_deadline_mj"] == frontier.energy_next_to(found, plan["deadline_ms"])
+    planned = frontier.at(plan["deadline_ms"])
+    assert plan["energy_until_deadline_mj"] == frontier.energy_next_to(planned, plan["deadline_ms"])
     assert plan["tokens_per_s_per_gpu"] == pytest.approx(1e3 * 6000 / 15 / plan["time_ms"])
 
 

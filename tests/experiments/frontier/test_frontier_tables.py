@@ -107,10 +107,10 @@ def test_plans_tell_the_energy_of_a_token_where_tokens_are_known() -> None:
 
 def test_the_choice_of_an_order_is_told_in_joules_and_shares() -> None:
     """Of three orders one cannot keep the deadline; the chosen one needs 1/19 less than the search's."""
-    own = RatedOrder(SCHEDULE, 0, False, 7000.0, CHOSEN, 7600.0)
+    searched = RatedOrder(SCHEDULE, 0, False, 7000.0, CHOSEN, 7600.0)
     late = RatedOrder(SCHEDULE, 1, False, math.inf)
     best = RatedOrder(SCHEDULE, 2, True, 6800.0, FAST, 7200.0)
-    chosen = OrderChoice(best, 28.5, (own, late, best), 6300.0)
+    chosen = OrderChoice(best, 28.5, (searched, late, best), 6300.0)
     selection = SelectionResult(chosen, ("the search", "a rule", "1F1B"), 3.25, RESULT)
     text = describe_selection(selection)
     assert (
@@ -123,6 +123,6 @@ def test_the_choice_of_an_order_is_told_in_joules_and_shares() -> None:
     assert data["gain"] == pytest.approx(1 / 19)
     judged = data["judged"]
     assert isinstance(judged, list)
-    assert [each["energy_mj"] for each in judged] == [7600.0, None, 7200.0]
-    assert [each["lower_bound_mj"] for each in judged] == [7000.0, None, 6800.0]
-    assert [each["swapped"] for each in judged] == [False, False, True]
+    assert [row["energy_mj"] for row in judged] == [7600.0, None, 7200.0]
+    assert [row["lower_bound_mj"] for row in judged] == [7000.0, None, 6800.0]
+    assert [row["swapped"] for row in judged] == [False, False, True]

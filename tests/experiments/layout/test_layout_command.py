@@ -1,4 +1,4 @@
-"""`experiments.layout`: its table and files, layouts of one's own beside the best, and what it refuses."""
+"""`experiments.layout`: its table and files, given layouts beside the best, and refused input."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def layers(tmp_path: Path) -> Path:
 
 
 def test_the_table_and_the_files_of_each_framework(ran, layers: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own.txt"
-    own.write_text("--num-layers 12 --pipeline-model-parallel-size 4\n")
+    path = tmp_path / "own.txt"
+    path.write_text("--num-layers 12 --pipeline-model-parallel-size 4\n")
     done = ran(
         "layout",
         *(f"layers={layers}", "num_devices=4", "num_chunks=[1,2]", "num_micro_batches=8"),
-        *("memory_mib=8000", f"given=[{own}]"),
+        *("memory_mib=8000", f"given=[{path}]"),
     )
     out = tmp_path / "out"
     text = (out / "layout.csv").read_text()
@@ -102,12 +102,12 @@ def test_a_model_on_a_cluster_makes_its_own_table(command, ran, tmp_path: Path) 
     usual = ["num_devices=4", "num_micro_batches=8", "num_chunks=[1]"]
     done = ran("layout", "model=gpt3_1.3b", "cluster=h100_8", "tensor_parallel=2", *usual)
     assert "gpt3_1.3b: TP2 PP4, 8x1, batch 8, on 1 x 8 NVIDIA H100-SXM5-80GB" in done.stdout
-    (found,) = csv.DictReader((tmp_path / "out/layout.csv").read_text().splitlines())
+    (row,) = csv.DictReader((tmp_path / "out/layout.csv").read_text().splitlines())
     (tmp_path / "again.csv").write_text((tmp_path / "out/layers.csv").read_text())
     done = command("layout", f"layers={tmp_path / 'again.csv'}", *usual)
     (again,) = csv.DictReader((tmp_path / "out/layout.csv").read_text().splitlines())
-    assert found["layout"] == again["layout"] and found["status"] == "proved"
-    assert float(found["iteration_ms"]) >= float(again["iteration_ms"]), "transfers take time"
+    assert row["layout"] == again["layout"] and row["status"] == "proved"
+    assert float(row["iteration_ms"]) >= float(again["iteration_ms"]), "transfers take time"
 
 
 def test_a_layout_of_a_framework_is_a_placement(ran, layers: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_layout_of_a_framework_is_a_placement(ran, layers: Path, tmp_path: Pat
         "--parallelism.module_fqns_per_model_part "
         + " ".join(",".join(lists[a:b]) for a, b in ((0, 4), (4, 7), (7, 10), (10, 15)))
     )
-    found = []
+    schedules = []
     for kind, content in files.items():
         path = tmp_path / f"{kind}.txt"
         path.write_text(content)
@@ -129,16 +129,16 @@ def test_a_layout_of_a_framework_is_a_placement(ran, layers: Path, tmp_path: Pat
             *("schedule=interleaved_one_f_one_b", f"placement={kind}", f"placement.path={path}"),
             *(f"placement.layers={layers}", "search.num_micro_batches=4"),
         )
-        found.append(read_schedule(tmp_path / "out/schedule.json"))
-    assert found[0].makespan == found[1].makespan
-    assert found[0].placement == found[1].placement
+        schedules.append(read_schedule(tmp_path / "out/schedule.json"))
+    assert schedules[0].makespan == schedules[1].makespan
+    assert schedules[0].placement == schedules[1].placement
     ran(
         "layout",
         *(f"layers={layers}", "num_devices=2", "num_chunks=[2]", "num_micro_batches=4"),
         f"given=[{tmp_path / 'megatron.txt'}]",
     )
     *_, given = csv.DictReader((tmp_path / "out/layout.csv").read_text().splitlines())
-    assert float(given["iteration_ms"]) == found[0].placement.ms(found[0].makespan)
+    assert float(given["iteration_ms"]) == schedules[0].placement.ms(schedules[0].makespan)
 
 
 @pytest.mark.parametrize(

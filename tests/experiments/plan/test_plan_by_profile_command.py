@@ -77,7 +77,7 @@ def test_a_profile_of_galvatron_is_planned(command: Command, tmp_path: Path) -> 
     assert f"layers of toy-1b at 128 tokens and bandwidths of {folder}" in done.stdout
     plan = read_plan_file(tmp_path / "out/plan.json")
     assert len(plan.model.layers) == 8
-    assert {each.sequence for each in plan.strategies if each.tensor_parallel > 1} <= {"megatron"}
+    assert {strategy.sequence for strategy in plan.strategies if strategy.tensor_parallel > 1} <= {"megatron"}
 
 
 @pytest.mark.parametrize(

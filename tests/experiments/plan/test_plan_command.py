@@ -1,4 +1,4 @@
-"""``python -m experiments.plan``, and what the other commands make of its best plan."""
+"""``python -m experiments.plan``, and the other commands on its best plan."""
 
 from __future__ import annotations
 
@@ -144,12 +144,12 @@ def test_a_searched_order_is_exported(command: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert rows(out / "plans.csv")[0]["name"] == "PP8 uneven searched, 8x2"
     assert "order: without it an iteration takes " in done.stdout
-    own, whole = (read_schedule(out / name) for name in ("export/schedule.json", "schedule.json"))
-    assert MegatronOrder(own).num_stages == 8
+    exported, whole = (read_schedule(out / name) for name in ("export/schedule.json", "schedule.json"))
+    assert MegatronOrder(exported).num_stages == 8
     assert str(torch_order(whole)) == (out / "export/schedule.csv").read_text()
     layout = read_any(out / "export/megatron.txt").layout
     assert layout == read_any(out / "export/torchtitan.txt").layout
-    of_layer = [own.placement.by_name[f"F{i}"].time / layout.sizes[i] for i in range(1, 7)]
+    of_layer = [exported.placement.by_name[f"F{i}"].time / layout.sizes[i] for i in range(1, 7)]
     assert max(of_layer) == pytest.approx(min(of_layer), 0.01), "the division that was priced"
 
 
@@ -158,7 +158,7 @@ def test_the_rates_of_a_machine_are_taken(command: Any, refused: Any, tmp_path: 
     path, rated = tmp_path / "h100_rates.csv", []
     few = [*LAYOUTS[1:], QUICK, "planner.num_stages=[1,2]", f"machine={path}"]
     for share in (0.8, 0.4):
-        products = [f"product,{each},{share},64 64 64," for each in ("forward", "input_gradient")]
+        products = [f"product,{kind},{share},64 64 64," for kind in ("forward", "input_gradient")]
         products.append(products[0].replace("forward", "weight_gradient"))
         path.write_text("\n".join(["operator,pass,share,sizes,latency_us", *products]) + "\n")
         done = command("plan", *few)
@@ -209,7 +209,7 @@ def test_what_does_not_fit_is_told_with_what_it_needs(command: Any) -> None:
 
 
 def test_the_gpu_of_a_plan_goes_with_it(command: Any, tmp_path: Path) -> None:
-    """Clocks, power and latency were once those of an A100, whatever the plan was for."""
+    """Clocks, power and latency come from the plan's GPU; they were once an A100's for every plan."""
     small = ["planner.num_stages=[2]", "planner.gpus_per_stage=[1]", "planner.num_micro_batches=[4]", QUICK]
     done = command("plan", "model=gpt3_125m", "cluster=h100_2", "batch=8", *small)
     assert done.returncode == 0, done.stderr
@@ -234,7 +234,7 @@ def test_a_folder_that_is_no_plan(refused: Any, tmp_path: Path) -> None:
 def test_an_interrupt_keeps_the_best_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C comes while layouts are rated: the best of them is written, and what was left out is told."""
+    """Ctrl-C comes while layouts are rated: the best of them is written, and the rest is counted."""
 
     def press(_: PlanProgress, done: int, *__: object) -> None:
         if done:

@@ -101,14 +101,14 @@ def run_plan(command, tmp_path: Path) -> Callable[..., subprocess.CompletedProce
 
 def layers_run(out: Path) -> list[dict[str, set[str]]]:
     """Return for each GPU the transformer layers whose parameters each of its forward blocks holds."""
-    found = []
+    layers = []
     for path in sorted((out / "scripts").glob("device_*.py")):
         script = read_script(path)
         body = body_of(script.model, script.placement)
-        blocks = [block.name for block in script.placement.on(len(found)) if block.kind is Kind.F]
-        names = {block: [each.name for each in body.parameters(block)] for block in blocks}
-        found.append({b: {n.partition(".")[0] for n in names[b] if n.startswith("layer")} for b in blocks})
-    return found
+        blocks = [block.name for block in script.placement.on(len(layers)) if block.kind is Kind.F]
+        names = {block: [weight.name for weight in body.parameters(block)] for block in blocks}
+        layers.append({b: {n.partition(".")[0] for n in names[b] if n.startswith("layer")} for b in blocks})
+    return layers
 
 
 def test_a_plan_runs_with_its_uneven_stages_and_strategies(run_plan, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_plan_runs_with_its_uneven_stages_and_strategies(run_plan, tmp_path: P
     groups = {name: script.placement.by_name[name].data_parallel for name in first}
     assert groups == {"F0": 2, "F1": 1, "F2": 1}
     ends = [body_of(script.model, script.placement).parameters(name) for name in ("F0", "F3")]
-    assert [[each.name for each in end if ".tokens" in each.name] for end in ends] == [
+    assert [[weight.name for weight in end if ".tokens" in weight.name] for end in ends] == [
         ["embedding.tokens"],
         ["output.tokens"],
     ]
@@ -197,7 +197,7 @@ def plan_of(fields: dict[str, object]) -> Plan:
 
 
 def left_out(**fields: object) -> list[str]:
-    """Return what is said of a run of the plan with other fields, after its layers."""
+    """Return the lines about a run of the plan with other fields, after the line about its layers."""
     plan = plan_of(PLAN | fields)
     first, *others = what_is_run(plan, ModelOptions("gpt", layers_per_block=plan.block_layers))
     assert first.endswith("as planned")

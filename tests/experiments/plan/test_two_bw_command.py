@@ -25,10 +25,10 @@ FOUR = (
 def test_parallel_pipelines_are_planned_and_run(command: Command, tmp_path: Path) -> None:
     done = command("plan", *FOUR)
     assert done.returncode == 0, done.stderr
-    told = "run it with: schedule=pipedream search.num_micro_batches=32 "
-    (run,) = [line for line in done.stdout.splitlines() if line.startswith(told)]
+    hint = "run it with: schedule=pipedream search.num_micro_batches=32 "
+    (run,) = [line for line in done.stdout.splitlines() if line.startswith(hint)]
     versions = ("runtime.weight_versions=double_buffering", "runtime.micro_batches_per_update=4")
-    assert run == told + " ".join(versions)
+    assert run == hint + " ".join(versions)
     with (tmp_path / "out/plans.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     best = rows[0]

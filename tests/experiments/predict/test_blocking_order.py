@@ -13,7 +13,7 @@ TIMES = st.integers(1, 9)
 
 
 def pipeline(forward: list[int], backward: list[int], transfer: list[tuple[int, int]]) -> Placement:
-    """Stages with these times, and of each transfer that of the activation and that of the gradient."""
+    """Return stages with these times, and transfers as pairs of activation and gradient times."""
     blocks: list[Block] = []
 
     def add(name: str, kind: Kind, devices: tuple[int, ...], time: int, memory: int = 0) -> None:
@@ -61,13 +61,13 @@ def pipelines(draw: st.DrawFn) -> Placement:
 
 @given(pipelines(), st.integers(1, 12))
 def test_the_order_is_1f1bs_and_never_stuck(placement: Placement, num_micro_batches: int) -> None:
-    found = validate(blocking_one_f_one_b(placement, num_micro_batches))
+    schedule = validate(blocking_one_f_one_b(placement, num_micro_batches))
     known = one_f_one_b(v_shape_of(placement), num_micro_batches)
     for device in range(placement.num_devices):
-        order = [each for each in found.order(device) if each[0][0] in "FB"]
+        order = [instance for instance in schedule.order(device) if instance[0][0] in "FB"]
         assert order == list(known.order(device))
-    assert peak_memory(found).tolist() == peak_memory(known).tolist()
-    assert found.makespan > known.makespan
+    assert peak_memory(schedule).tolist() == peak_memory(known).tolist()
+    assert schedule.makespan > known.makespan
 
 
 @given(TIMES, TIMES, TIMES, TIMES, TIMES, TIMES, st.integers(2, 9))
@@ -78,11 +78,11 @@ def test_two_stages_take_what_a_hand_adds_up(
 
     At the begin the first stage has only its second forward to do, and at the end only a backward.
     """
-    found = blocking_one_f_one_b(pipeline([f0, f1], [b0, b1], [(activation, gradient)]), num_micro_batches)
+    schedule = blocking_one_f_one_b(pipeline([f0, f1], [b0, b1], [(activation, gradient)]), num_micro_batches)
     first, last = max(f0, f1 + b1), max(b0, f1 + b1)
     between = (num_micro_batches - 2) * (gradient + activation + max(f0 + b0, f1 + b1))
     by_hand = f0 + activation + first + between + gradient + activation + last + gradient + b0
-    assert found.makespan == by_hand + 1  # an update of one tick
+    assert schedule.makespan == by_hand + 1  # an update of one tick
 
 
 def test_a_transfer_holds_up_both_ends() -> None:

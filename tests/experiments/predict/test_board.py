@@ -41,7 +41,7 @@ def test_choice_and_order_are_of_layouts_for_one_question() -> None:
     (row,) = group_rows(some)
     assert (row["best"], row["chosen"], row["pairs"], row["pairs_in_order"]) == ("A", "B", 2, 1)
     assert row["longer_percent"] == pytest.approx(0.5)
-    other = [replace(each, question="another") for each in some[:1]]
+    other = [replace(row, question="another") for row in some[:1]]
     assert group_rows([*some, *other]) == [row], "a run alone is no choice"
     (row,) = group_rows([*some, run("D", 80, None)])
     assert (row["best"], row["longer_percent"]) == ("D", 25.625), "a refused run may be the best"
@@ -69,23 +69,23 @@ def test_errors_are_of_runs_that_are_not_given_and_refusals_are_counted() -> Non
 
 def test_a_question_is_all_but_the_layout(tmp_path: Path) -> None:
     folder = read_run_folder(write_folder(tmp_path, (1, 4, 64), (2, 8, 64), (2, 4, 64), (1, 4, 128)))
-    found = [predict_run(folder, each, FRAMEWORKS["plain"]) for each in folder.runs]
-    assert found[0].question == "model llama3_8b, gpu a100, gpus 8, sequence length 64, global batch 16"
-    assert [each.question == found[0].question for each in found] == [True, True, False, False]
-    assert [each.layout for each in found] == ["tp 2", "tp 2, pp 2", "tp 2, pp 2", "tp 2"]
+    rows = [predict_run(folder, measured, FRAMEWORKS["plain"]) for measured in folder.runs]
+    assert rows[0].question == "model llama3_8b, gpu a100, gpus 8, sequence length 64, global batch 16"
+    assert [row.question == rows[0].question for row in rows] == [True, True, False, False]
+    assert [row.layout for row in rows] == ["tp 2", "tp 2, pp 2", "tp 2, pp 2", "tp 2"]
 
 
 def test_ctrl_c_keeps_the_runs_that_are_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def once(folder: Any, each: Any, *more: Any) -> Any:
-        if each.run == "1":
+    def once(folder: Any, measured: Any, *more: Any) -> Any:
+        if measured.run == "1":
             raise KeyboardInterrupt
-        return predict_run(folder, each, *more)
+        return predict_run(folder, measured, *more)
 
     monkeypatch.setattr(task, "predict_run", once)
-    found = task.task(PredictOptions(data=str(write_folder(tmp_path, *[(1, 4, 64)] * 3))))
-    assert found.interrupted == "1 of 3 runs are in"
-    assert [row.run for row in found.tables["predictions"].rows] == ["0"]
-    assert "board.html" in found.files
+    result = task.task(PredictOptions(data=str(write_folder(tmp_path, *[(1, 4, 64)] * 3))))
+    assert result.interrupted == "1 of 3 runs are in"
+    assert [row.run for row in result.tables["predictions"].rows] == ["0"]
+    assert "board.html" in result.files
 
 
 def test_the_page_tells_the_worst_choices_and_the_refusals(tmp_path: Path) -> None:

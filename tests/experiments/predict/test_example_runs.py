@@ -33,5 +33,5 @@ def test_a_gpt_of_530_billion_reaches_the_published_utilisation(ran: Any, tmp_pa
     (tmp_path / "runs" / "megatron.csv").write_text(MEGATRON)
     ran("predict", f"data={tmp_path / 'runs'}")
     with (tmp_path / "out/predictions.csv").open(newline="") as file:
-        found = [float(row["mfu_percent"]) for row in csv.DictReader(file)]
-    assert found == pytest.approx([42.1, 54.2], rel=0.05)
+        percents = [float(row["mfu_percent"]) for row in csv.DictReader(file)]
+    assert percents == pytest.approx([42.1, 54.2], rel=0.05)

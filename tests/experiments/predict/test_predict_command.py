@@ -20,7 +20,7 @@ CONTEXT_MIB = 4.71 * 1024
 
 
 def predicted(folder: Path) -> list[BoardRun]:
-    return [predict_plan(each, CONTEXT_MIB, 1.0) for each in read_measured_folder(folder)]
+    return [predict_plan(run, CONTEXT_MIB, 1.0) for run in read_measured_folder(folder)]
 
 
 @pytest.mark.always
@@ -42,8 +42,8 @@ def test_two_types_of_gpu_in_one_plan(tmp_path: Path) -> None:
     The second stage has 120 ms to do of each, and the first one less.
     """
     folder = write_runs(tmp_path, {"two_types": PLANS["two_types"]})
-    (found,) = predicted(folder)
-    assert found.predicted_ms == pytest.approx(16.5 + 4 * 120 + 33, abs=0.1)
+    (row,) = predicted(folder)
+    assert row.predicted_ms == pytest.approx(16.5 + 4 * 120 + 33, abs=0.1)
 
 
 def test_a_plan_that_cannot_be_predicted_says_why_and_others_go_on(ran: Command, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_plan_that_cannot_be_predicted_says_why_and_others_go_on(ran: Command,
     rows = "".join(f"{name},toy,,,\n" for name in plans) + "other,unknown,1,,\n"
     folder = write_runs(tmp_path / "runs", {**plans, "other": PLANS["one_stage"]}, rows)
     done = ran("predict", f"data={folder}")
-    found = {row["run"]: row for row in table(tmp_path / "out/predictions.csv", COLUMNS)}
+    runs = {row["run"]: row for row in table(tmp_path / "out/predictions.csv", COLUMNS)}
     notes = {
         "large": "not predicted: micro-batches of 64 are not within the 1 to 4 measured on fast",
         "wide": "not predicted: tensor parallelism 4 has no memory profile, only 1, 2",
@@ -67,11 +67,11 @@ def test_a_plan_that_cannot_be_predicted_says_why_and_others_go_on(ran: Command,
         "other": "not predicted: unknown lacks a file in memory/ or in profiles/",
     }
     for name, note in notes.items():
-        assert found[name]["predicted_ms"] == found[name]["predicted_gib"] == "", name
-        assert found[name]["note"].startswith(note)
+        assert runs[name]["predicted_ms"] == runs[name]["predicted_gib"] == "", name
+        assert runs[name]["note"].startswith(note)
         assert f"plans.csv: 1 x {note.removeprefix('not predicted: ')}" in done.stdout
-    assert found["between"]["note"] == "micro-batches of 2 interpolated on fast with tensor parallelism 1"
-    assert found["between"]["predicted_ms"] and found["whole"]["predicted_ms"] and not found["whole"]["note"]
+    assert runs["between"]["note"] == "micro-batches of 2 interpolated on fast with tensor parallelism 1"
+    assert runs["between"]["predicted_ms"] and runs["whole"]["predicted_ms"] and not runs["whole"]["note"]
 
 
 def test_what_has_a_note_is_predicted_but_not_counted(command: Command, tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_what_has_a_note_is_predicted_but_not_counted(command: Command, tmp_path
 
 
 def test_odd_layers_are_noted(tmp_path: Path) -> None:
-    (found,) = predicted(write_runs(tmp_path, {"odd": plan([[0, 1], [1, 3]], [[(FAST, 1)], [(SLOW, 1)]])}))
-    assert found.note == "layers in no stage: 2; layers named more than once: 1"
+    (row,) = predicted(write_runs(tmp_path, {"odd": plan([[0, 1], [1, 3]], [[(FAST, 1)], [(SLOW, 1)]])}))
+    assert row.note == "layers in no stage: 2; layers named more than once: 1"
 
 
 def test_plans_of_as_many_gpus_are_one_question(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ needs_measurements = pytest.mark.skipif(not SAILOR.is_dir(), reason="needs the s
 def test_real_runs_are_predicted_within_8_percent_of_time_and_15_of_memory() -> None:
     """14 plans on up to 256 GH200; without GPT-Neo's one micro-batch, which is start-up for the most part."""
     doubted = {plan.row.plan for plan in read_measured_folder(SAILOR) if plan.row.note}
-    found = [run for run in predicted(SAILOR) if run.run not in doubted]
-    usual = [run for run in found if not run.run.endswith("GPT-Neo-2.7_N2_D1")]
-    assert (len(found), len(usual)) == (13, 12)
+    runs = [run for run in predicted(SAILOR) if run.run not in doubted]
+    usual = [run for run in runs if not run.run.endswith("GPT-Neo-2.7_N2_D1")]
+    assert (len(runs), len(usual)) == (13, 12)
     assert board_row("", usual)["time_error_percent"] < 8
-    assert board_row("", found)["memory_error_percent"] < 15
-    by_gpus = [replace(run, question=run.question.split(",")[1]) for run in found]
+    assert board_row("", runs)["memory_error_percent"] < 15
+    by_gpus = [replace(run, question=run.question.split(",")[1]) for run in runs]
     rows = group_rows(by_gpus)
     assert len(rows) == 5 and all(row["pairs"] == row["pairs_in_order"] > 0 for row in rows)

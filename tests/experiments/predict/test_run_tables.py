@@ -1,4 +1,4 @@
-"""Tables of runs: what is predicted of a made-up folder, and how near the measured runs are."""
+"""Tables of runs: predictions for a made-up folder, and their distance from measured runs."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def test_each_run_has_a_row_and_its_memory_by_tensors(ran: Command, tmp_path: Pa
     assert (tmp_path / "out/board.csv").read_text().splitlines()[1].startswith("runs.csv,3,0,2,")
     memory = table(tmp_path / "out/memory.csv", StageTensor._fields)
     for row in rows:
-        own = [each for each in memory if each["run"] == row["run"]]
+        tensors = [tensor for tensor in memory if tensor["run"] == row["run"]]
         stages = row["gib_by_stage"].split(";")
-        fullest = [float(stages[int(each["stage"])]) for each in own]
-        assert fullest == pytest.approx([float(row["predicted_gib"])] * len(own), abs=0.006)
-        assert sum(float(each["gib"]) for each in own) == pytest.approx(
-            float(row["predicted_gib"]), abs=0.0005 * len(own) + 0.005
+        fullest = [float(stages[int(tensor["stage"])]) for tensor in tensors]
+        assert fullest == pytest.approx([float(row["predicted_gib"])] * len(tensors), abs=0.006)
+        assert sum(float(tensor["gib"]) for tensor in tensors) == pytest.approx(
+            float(row["predicted_gib"]), abs=0.0005 * len(tensors) + 0.005
         )
 
 
 def read(folder: Path) -> tuple[RunFolder, dict[str, Run]]:
-    found = read_run_folder(folder)
-    return found, {run.run: run for run in found.runs}
+    run_folder = read_run_folder(folder)
+    return run_folder, {run.run: run for run in run_folder.runs}
 
 
 @pytest.mark.parametrize("framework", [FRAMEWORKS["plain"], MEGATRON], ids=["plain", "megatron"])
@@ -103,7 +103,7 @@ def test_vocabulary_layers_and_groups_of_a_run(tmp_path: Path) -> None:
     assert model.layers[0].vocab_size == 512  # type: ignore[attr-defined]
     assert len(model.layers) == 10
     assert runs["pipeline"].degrees.data == 2
-    names = [each.name for each in shape_of(runs["experts"], folder.models).layers]
+    names = [layer.name for layer in shape_of(runs["experts"], folder.models).layers]
     assert names == ["embedding", "dense layer", "layer", "layer", "output"]
     padded = shape_of(replace(runs["pipeline"], tp=8), folder.models).layers[0]
     assert padded.vocab_size == 1024  # type: ignore[attr-defined]
@@ -113,11 +113,11 @@ def test_low_precision_weights_stand_alone_unless_a_table_says_otherwise(tmp_pat
     """In 8 bits as they are and transposed; runs on 80 GB would not fit with 16-bit ones beside."""
     folder, runs = read(write_folder(tmp_path))
     fp8 = replace(runs["one"], precision="fp8")
-    found = [
+    sizes = [
         shape_of(replace(fp8, weights_16_bit=choice), folder.models).precision.weight_bytes
         for choice in (False, True)
     ]
-    assert found == [2, 4]
+    assert sizes == [2, 4]
     assert shape_of(runs["one"], folder.models).precision.weight_bytes == 2, "of 16 bits there is one copy"
 
 
@@ -139,12 +139,12 @@ def test_a_run_fixes_the_factor(ran: Command, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "runs")
     done = ran("predict", f"data={folder}", "calibrate=pipeline")
     assert "times on a100 are multiplied with " in done.stdout
-    found, runs = read(folder)
-    calibration = calibration_of("pipeline", found, MEGATRON)
+    run_folder, runs = read(folder)
+    calibration = calibration_of("pipeline", run_folder, MEGATRON)
     assert calibration.compute == calibration.communication
     plain, fixed = (
-        {name: predict_run(found, run, MEGATRON, each) for name, run in runs.items()}
-        for each in (None, calibration)
+        {name: predict_run(run_folder, run, MEGATRON, factors) for name, run in runs.items()}
+        for factors in (None, calibration)
     )
     assert fixed["pipeline"].predicted_ms == pytest.approx(3.0, rel=0.005)
     assert fixed["one"].predicted_ms == pytest.approx(2.0, rel=0.5)
@@ -162,10 +162,10 @@ def test_several_runs_fix_computing_and_communication(tmp_path: Path) -> None:
     measured = [predict_run(folder, run, MEGATRON, slow).predicted_ms for run in runs.values()]
     lines = [f"{row}{time_ms}" for row, time_ms in zip(rows, measured, strict=True)]
     write_text(table, "\n".join([header, *lines]) + "\n")
-    found = calibration_of(str(table), folder, MEGATRON)
-    assert found.gpu == "a100"
-    assert (found.compute, found.communication) == pytest.approx((1.3, 2.0), rel=0.02)
-    assert "(clocks, kernels), communication" in found.in_words and "\n" not in found.in_words
+    calibration = calibration_of(str(table), folder, MEGATRON)
+    assert calibration.gpu == "a100"
+    assert (calibration.compute, calibration.communication) == pytest.approx((1.3, 2.0), rel=0.02)
+    assert "(clocks, kernels), communication" in calibration.in_words and "\n" not in calibration.in_words
 
 
 @pytest.mark.parametrize(
@@ -179,17 +179,17 @@ def test_several_runs_fix_computing_and_communication(tmp_path: Path) -> None:
 )
 def test_a_run_that_cannot_be_predicted_says_why(tmp_path: Path, row: str, why: str) -> None:
     folder, runs = read(write_folder(tmp_path, row))
-    found = predict_run(folder, runs["a"], MEGATRON)
-    assert (found.predicted_ms, found.predicted_gib, found.memory) == (None, None, ())
-    assert found.note.startswith("not predicted: "), found.note
-    assert why in found.note
-    assert "\n" not in found.note
+    prediction = predict_run(folder, runs["a"], MEGATRON)
+    assert (prediction.predicted_ms, prediction.predicted_gib, prediction.memory) == (None, None, ())
+    assert prediction.note.startswith("not predicted: "), prediction.note
+    assert why in prediction.note
+    assert "\n" not in prediction.note
 
 
 def test_a_run_that_does_not_fit_says_so(tmp_path: Path) -> None:
     folder, runs = read(write_folder(tmp_path, "a,tiny,,a100,8,1,1,1,1,1,4,9000000000,bf16,,,,"))
-    found = predict_run(folder, runs["a"], MEGATRON)
-    assert found.note.startswith("does not fit: ") and found.note.endswith(" GiB of 80")
+    prediction = predict_run(folder, runs["a"], MEGATRON)
+    assert prediction.note.startswith("does not fit: ") and prediction.note.endswith(" GiB of 80")
 
 
 def test_rates_that_were_not_measured_are_a_note(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_row_without_a_prediction_is_empty(ran: Command, tmp_path: Path) -> No
     assert [empty[name] for name in COLUMNS[4:10]] == ["5.0", "", "", "1.0", "", ""]
     assert "\nruns.csv: 1 x model: 'gone' is not known" in done.stdout.replace("\x1b[0m", "")
     assert full["predicted_ms"]
-    assert {each["run"] for each in table(tmp_path / "out/memory.csv", StageTensor._fields)} == {"one"}
+    assert {row["run"] for row in table(tmp_path / "out/memory.csv", StageTensor._fields)} == {"one"}
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def test_recipes_with_experts(tmp_path: Path) -> None:
     )
     runs = runs_of(tmp_path, BRIDGE.replace("section", "release"), *rows)
     for run in runs:
-        found = predict_run(NO_TABLES, run, MEGATRON)
-        assert found.predicted_ms == pytest.approx(run.measured_ms, rel=0.15), run
+        prediction = predict_run(NO_TABLES, run, MEGATRON)
+        assert prediction.predicted_ms == pytest.approx(run.measured_ms, rel=0.15), run
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_layouts_are_said_in_several_ways(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line 2, column chunk_layers: 3 do not divide the layers .8. of 2"):
         runs_of(tmp_path, header, "e,llama2_7b,8,h100,8,2,,512,16,,,3")
     notation, ends, chunks, wrong = runs_of(tmp_path, header, *rows)
-    found = [as_modelled(NO_TABLES, run, MEGATRON).layout for run in (notation, ends, chunks)]
-    assert [layout.chunk_layers for layout in found] == [(4, 2, 2, 2), (4, 6), None]
-    assert [layout.degrees.chunks for layout in found] == [2, 1, 2]
+    layouts = [as_modelled(NO_TABLES, run, MEGATRON).layout for run in (notation, ends, chunks)]
+    assert [layout.chunk_layers for layout in layouts] == [(4, 2, 2, 2), (4, 6), None]
+    assert [layout.degrees.chunks for layout in layouts] == [2, 1, 2]
     assert "must match num_layers 8" in predict_run(NO_TABLES, wrong, MEGATRON).note
 
 
@@ -157,9 +157,9 @@ def test_every_public_row_is_predicted_or_refused_with_a_reason(name: str) -> No
     assert folder.runs
     for runs in folder.tables.values():
         for run in runs[:: max(len(runs) // 8, 1)]:
-            found = predict_run(folder, run, MEGATRON)
-            assert found.predicted_ms is not None or found.note.partition("not predicted: ")[2], run
-            assert "\n" not in found.note
+            prediction = predict_run(folder, run, MEGATRON)
+            assert prediction.predicted_ms is not None or prediction.note.partition("not predicted: ")[2], run
+            assert "\n" not in prediction.note
     assert all(form.source for form in table_forms().values())
 
 
@@ -187,11 +187,11 @@ def test_arguments_of_megatron_lm_are_columns(tmp_path: Path) -> None:
     )
     assert (run.kv_rank, run.head_width, run.value_width, run.dropout) == (32, 128, 64, False)
     assert run.degrees.whole_experts and run.measured_ms == 500
-    found = predict_run(NO_TABLES, run, MEGATRON)
-    stages_gib = [float(gib) for gib in found.gib_by_stage.split(";")]
-    assert found.predicted_gib == pytest.approx(stages_gib[-1], abs=0.005) != max(stages_gib)
+    prediction = predict_run(NO_TABLES, run, MEGATRON)
+    stages_gib = [float(gib) for gib in prediction.gib_by_stage.split(";")]
+    assert prediction.predicted_gib == pytest.approx(stages_gib[-1], abs=0.005) != max(stages_gib)
     assert offloaded.value_width == 128, "the default"
-    notes = [predict_run(NO_TABLES, each, MEGATRON).note for each in (offloaded, other, inference)]
+    notes = [predict_run(NO_TABLES, run, MEGATRON).note for run in (offloaded, other, inference)]
     assert "offload: tensors on the host (activations) are not modelled" in notes[0]
     assert "the family t5" in notes[1] and "generates text" in notes[2]
 

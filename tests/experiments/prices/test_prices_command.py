@@ -1,4 +1,4 @@
-"""The command of spot prices: another region's folder, what it writes, and what it refuses in a line."""
+"""The command of spot prices: another region's folder, written files, and one-line errors."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_another_region_gets_all_tables_and_figures(ran: Command, tmp_path: Path
     assert list(rows[0]) == ["model", "days", "strategy", "reduction"]
     names = ["baseline", "gpu_type", "packed", "multi_cloud", "preemption"]
     assert [row["strategy"] for row in rows] == [name for name in names for _ in range(2)]
-    found = {(row["model"], row["strategy"]): float(row["reduction"]) for row in rows}
-    assert found["quick", "preemption"] == pytest.approx((1.0 + 0.8) / (0.5 + 0.4))
+    reductions = {(row["model"], row["strategy"]): float(row["reduction"]) for row in rows}
+    assert reductions["quick", "preemption"] == pytest.approx((1.0 + 0.8) / (0.5 + 0.4))
     costs = table(out / "costs.csv")
     assert float(costs[0]["mean_dollars"]) == pytest.approx(24 * 0.9) and costs[0]["mean_moves"] == "0"
     assert {row["days"] for row in table(out / "durations.csv")} == {"0.5", "1", "2", "4", "8"}
@@ -89,8 +89,8 @@ def test_the_published_folder_gives_the_published_table(ran: Command, tmp_path: 
     printed = table(folder / "published_cost_reduction.csv")
     models = ",".join(f'"{model}"' for model in dict.fromkeys(row["model"] for row in printed))
     ran("prices", f"data={folder}", f"models=[{models}]", QUICK)
-    found = {tuple(row.values())[:3]: row["reduction"] for row in table(tmp_path / "out/reductions.csv")}
-    assert len(printed) == len(found) == 60
+    reductions = {tuple(row.values())[:3]: row["reduction"] for row in table(tmp_path / "out/reductions.csv")}
+    assert len(printed) == len(reductions) == 60
     for row in printed:
-        ours = found[row["model"], row["job_days_on_v100"], row["strategy"]]
+        ours = reductions[row["model"], row["job_days_on_v100"], row["strategy"]]
         assert f"{float(ours):.2f}" == row["cost_reduction"]

@@ -1,4 +1,4 @@
-"""What strategies save, as tables, lines and curves: by hand from a few made-up costs."""
+"""Savings of strategies as tables, lines and curves: by hand from a few made-up costs."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from schedsearch.validate import validate
 SMALL = ["runtime.hidden_size=8", "runtime.sequence_length=8", "search.num_micro_batches=3"]
 
 
-def save(placement: Placement, found: Measurement, directory: Path) -> None:
-    result = measured(placement, [(one_after_another(placement.per_micro_batch, 1), found)], directory)
+def save(placement: Placement, run: Measurement, directory: Path) -> None:
+    result = measured(placement, [(one_after_another(placement.per_micro_batch, 1), run)], directory)
     result.write(directory)
     result.show(directory)
 
@@ -70,7 +70,7 @@ def test_each_mode_is_measured_and_searched(ran, tmp_path: Path) -> None:
 
 
 def measurement(energy: bool) -> Measurement:
-    """What a run on two GPUs with clocks would return."""
+    """Return the measurement of a made-up run on two GPUs with clocks."""
     profiles = []
     for device in range(2):
         costs = [
@@ -85,15 +85,15 @@ def measurement(energy: bool) -> Measurement:
 
 
 def test_waiting_by_clock_feeds_the_frontier(ran, tmp_path: Path) -> None:
-    """What is written is what the next command takes."""
+    """The written files are the next command's input."""
     output = tmp_path / "measured"
     output.mkdir()
-    found = measurement(energy=True)
+    run = measurement(energy=True)
     waits = ((1410, 80.0), (990, 50.0)), ((1410, 84.0), (990, 54.0))
     profiles = tuple(
-        each._replace(blocking_w=power_w) for each, power_w in zip(found.profiles, waits, strict=True)
+        profile._replace(blocking_w=power_w) for profile, power_w in zip(run.profiles, waits, strict=True)
     )
-    save(v_shape(2), replace(found, profiles=profiles), output)
+    save(v_shape(2), replace(run, profiles=profiles), output)
     facts = json.loads((output / "profile.json").read_text())
     assert facts["blocking_power_w"] == {"1410": 82, "990": 52}
     small = ["search.num_micro_batches=4", "energy.num_plans=5", "energy.baselines=[]"]

@@ -45,9 +45,9 @@ def test_files_have_seconds_and_joules_by_clock_and_times_of_the_highest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        found = measured(PLACEMENT, [(one_after_another(PLACEMENT, 1), MEASUREMENT)], tmp_path)
-        found.write(tmp_path)
-        found.show(tmp_path)
+        result = measured(PLACEMENT, [(one_after_another(PLACEMENT, 1), MEASUREMENT)], tmp_path)
+        result.write(tmp_path)
+        result.show(tmp_path)
     rows = list(csv.DictReader((tmp_path / "profile.csv").open()))
     costs = {(row["block"], row["frequency"]): (float(row["time"]), float(row["energy"])) for row in rows}
     assert len(costs) == 8

@@ -35,11 +35,11 @@ def test_a_table_of_any_profiler_is_fitted_and_searched(ran, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("overrides", "says"),
+    ("overrides", "message"),
     [
         (["runtime.sequence_lengths=[8,16,8]"], "runtime.sequence_lengths: (8, 16, 8) is not for one"),
         (["profiling.length_table=none.csv"], "none.csv: cannot be read"),
     ],
 )
-def test_wrong_lengths_are_refused(overrides: list[str], says: str, tmp_path: Path) -> None:
-    assert says in refusal("profile", [*OPTIONS, *overrides], tmp_path / "out")
+def test_wrong_lengths_are_refused(overrides: list[str], message: str, tmp_path: Path) -> None:
+    assert message in refusal("profile", [*OPTIONS, *overrides], tmp_path / "out")

@@ -29,12 +29,12 @@ def test_a_run_of_ours_gives_the_times_of_its_blocks(ran, tmp_path: Path) -> Non
     events = read_events(trace)
     for event in (event for device in (0, 1) for event in thread_of(events, device, "measured")):
         measured.setdefault(event["args"]["block"], []).append(event["args"]["measured_ms"])
-    found = times_ms(tmp_path / "out/profile.csv")
-    assert found.keys() == {"F0", "F1", "B0", "B1"} == measured.keys()
-    for block, each in measured.items():
-        assert min(each) - 0.002 <= found[block] <= max(each) + 0.002
-        runs = sorted(each)
-        assert found[block] == pytest.approx((runs[len(runs) // 2] + runs[~(len(runs) // 2)]) / 2, abs=0.002)
+    times = times_ms(tmp_path / "out/profile.csv")
+    assert times.keys() == {"F0", "F1", "B0", "B1"} == measured.keys()
+    for block, recorded in measured.items():
+        assert min(recorded) - 0.002 <= times[block] <= max(recorded) + 0.002
+        runs = sorted(recorded)
+        assert times[block] == pytest.approx((runs[len(runs) // 2] + runs[~(len(runs) // 2)]) / 2, abs=0.002)
     ran("search", "placement=profiled", f"placement.path={tmp_path / 'out'}")
 
 
@@ -48,8 +48,8 @@ def test_torch_profiles_are_read(ran, tmp_path: Path) -> None:
     done = ran("profile", *TWO_STAGES, f"profiling.trace={tmp_path / 'torch.json.gz'}")
     spans = {event.key: event.cpu_time_total / 1e3 for event in profiled.key_averages()}
     runs = [[spans[f"PP:{stage}F{n}"] for n in range(3)] for stage in range(2)]
-    found = times_ms(tmp_path / "out/profile.csv")
-    assert found == pytest.approx({f"F{stage}": sorted(runs[stage])[1] for stage in range(2)}, abs=0.002)
+    times = times_ms(tmp_path / "out/profile.csv")
+    assert times == pytest.approx({f"F{stage}": sorted(runs[stage])[1] for stage in range(2)}, abs=0.002)
     assert "not run: B1, B0; their times stay as they are" in done.stdout
 
 

@@ -43,7 +43,7 @@ def test_a_file_of_rates_is_written_and_read(ran: Any, tmp_path: Path) -> None:
     assert done.stdout.endswith(f" on a100\na100_rates.csv in {path.parent}\n")
     machine = read_machine(path, GPUS["a100"])
     products, gradients = (
-        machine.shares["product", each].by_shape for each in ("forward", "weight_gradient")
+        machine.shares["product", kind].by_shape for kind in ("forward", "weight_gradient")
     )
     assert set(products) == {
         *((32, 64, 128), (32, 64, 64), (32, 64, 192), (32, 96, 64)),

@@ -1,4 +1,4 @@
-"""`experiments.replan`: its table, its schedules, and what it refuses."""
+"""`experiments.replan`: its table, its schedules, and refused input."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def test_slow_devices_and_links_take_longer(ran, tmp_path: Path) -> None:
 )
 def test_what_is_refused(overrides: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    usual = [each for each in USUAL if "m_shape" not in str(overrides) or "split" not in each]
+    usual = [option for option in USUAL if "m_shape" not in str(overrides) or "split" not in option]
     assert refusal("replan", [*usual, *overrides], tmp_path / "out").startswith(message)

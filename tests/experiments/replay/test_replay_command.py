@@ -1,4 +1,4 @@
-"""`experiments.replay`: its tables, its files, and what it refuses."""
+"""`experiments.replay`: its tables, its files, and refused input."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def test_all_jobs_of_a_folder_are_replayed(ran, tmp_path: Path) -> None:
         *("measured", "simulated", "order", "order, backwards in halves", "order and division of layers")
     ]
     for job, gpus, numbers, stages in (("one", 4, 8, 2), ("two", 3, 4, 6)):
-        own = {row["change"]: row for row in rows if row["job"] == job}
-        measured, simulated = (float(own[name]["pipeline_ms"]) for name in ("measured", "simulated"))
+        row_of = {row["change"]: row for row in rows if row["job"] == job}
+        measured, simulated = (float(row_of[name]["pipeline_ms"]) for name in ("measured", "simulated"))
         assert simulated == pytest.approx(measured, rel=1e-3)
-        for row in own.values():
+        for row in row_of.values():
             assert not row["bound_ms"] or float(row["bound_ms"]) <= float(row["pipeline_ms"])
             assert not row["schedule"] or (out / row["schedule"]).is_file()
         # each block takes 2 J, and a device waits at 100 W for the rest of the pipeline's time
@@ -46,20 +46,20 @@ def test_all_jobs_of_a_folder_are_replayed(ran, tmp_path: Path) -> None:
         assert sum(ms for name, ms in causes.items() if name != "iteration") == pytest.approx(
             causes["iteration"]
         )
-        energy_j = float(own["measured"]["energy_j"])
+        energy_j = float(row_of["measured"]["energy_j"])
         # one micro-batch of a replica takes three times as long
         busy_ms = (numbers + 2) * stages * 30
         assert energy_j == pytest.approx(numbers * stages * 4 + (gpus * measured - busy_ms) / 10)
-        assert float(own["measured"]["tokens_per_kwh"]) == pytest.approx(numbers * 1000 * 3.6e6 / energy_j)
+        assert float(row_of["measured"]["tokens_per_kwh"]) == pytest.approx(numbers * 1000 * 3.6e6 / energy_j)
     iterations = table(out / "iterations.csv")
     assert [(row["job"], row["step"]) for row in iterations] == [("one", "1"), ("one", "2"), ("two", "5")]
     assert "one: an iteration takes" in done.stdout
     assert " J " in done.stdout
-    assert {"trace-one.json", "timelines-one.png", "causes-two.png"} <= {each.name for each in out.iterdir()}
+    assert {"trace-one.json", "timelines-one.png", "causes-two.png"} <= {path.name for path in out.iterdir()}
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ((), "has no trace (subfolders are not read); traces that can be read are a job's table"),
         (
@@ -68,8 +68,8 @@ def test_all_jobs_of_a_folder_are_replayed(ran, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(tmp_path: Path, given: tuple[str, ...], says: str) -> None:
-    assert says in refusal("replay", [f"data={tmp_path}", *given], tmp_path / "out")
+def test_what_is_wrong_is_one_line(tmp_path: Path, given: tuple[str, ...], message: str) -> None:
+    assert message in refusal("replay", [f"data={tmp_path}", *given], tmp_path / "out")
 
 
 def test_the_times_of_a_job_are_scenarios_of_a_search(ran, tmp_path: Path) -> None:

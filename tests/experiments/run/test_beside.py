@@ -1,4 +1,4 @@
-"""What people use, beside a GPT with its vocabulary on all devices: 1F1B on the V-shape."""
+"""The usual baseline beside a GPT with its vocabulary on all devices: 1F1B on the V-shape."""
 
 from __future__ import annotations
 

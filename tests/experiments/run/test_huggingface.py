@@ -40,7 +40,7 @@ def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("replaced", [{}, LLAMA], ids=["gpt2", "llama"])
 def test_the_blocks_of_a_model_of_transformers_are_the_model(replaced: dict[str, str]) -> None:
-    """One after the other, with what each hands on: the loss and the gradients are those of one piece."""
+    """Blocks run one after the other on each other's outputs: loss and gradients equal the whole model's."""
     text = EXAMPLE.read_text()
     for before, after in replaced.items():
         assert before in text
@@ -60,8 +60,8 @@ def test_the_blocks_of_a_model_of_transformers_are_the_model(replaced: dict[str,
     torch.manual_seed(5)  # dropout falls alike, as both draw in the order of the layers
     handed: tuple[Any, ...] = (inputs["input_ids"],)
     for block in blocks.values():
-        found = block(*handed)
-        handed = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        outputs = block(*handed)
+        handed = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
     torch.manual_seed(5)
     losses = [names["loss"](logits, targets) for logits in (handed[0], model(**inputs).logits)]
     assert torch.equal(*losses)
@@ -72,7 +72,7 @@ def test_the_blocks_of_a_model_of_transformers_are_the_model(replaced: dict[str,
 
 
 def test_scripts_are_written_of_the_example(tmp_path: Path) -> None:
-    """What they train is seen of a model in this form in `test_cut_by_name`."""
+    """Training of a model in this form is tested in `test_cut_by_name`."""
     model = {"name": "module", "path": str(EXAMPLE), "optimizer": "adamw", "learning_rate": 0.001}
     scripts = generate(lower(one_f_one_b(v_shape(4), 4)), {}, model, tmp_path / "job")
     assert [script.name for script in scripts] == [f"device_{device}.py" for device in range(4)]

@@ -23,7 +23,7 @@ JOB = ["placement=v_shape", "runtime.model=given", "runtime.launcher=none", "sea
 
 
 def in_one_piece() -> list[float]:
-    """Train what the example trains, without a pipeline; return the loss of each epoch's last batch."""
+    """Train the example's model without a pipeline; return the loss of each epoch's last batch."""
     torch.manual_seed(0)
     layers = [layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.Tanh())]
     model = nn.Sequential(*layers, nn.Linear(16, 4))
@@ -66,9 +66,9 @@ def test_the_example_trains_to_the_losses_of_the_unpipelined_model(
     expected = in_one_piece()
     *others, printed = join(4, train, tmp_path)
     assert others == ["", "", ""]
-    found = [float(text) for text in re.findall(r"^epoch \d: loss (.*)$", printed, re.MULTILINE)]
-    assert found == pytest.approx(expected, abs=1e-3)
-    assert found[-1] < found[0] / 2, "it learns"
+    losses = [float(text) for text in re.findall(r"^epoch \d: loss (.*)$", printed, re.MULTILINE)]
+    assert losses == pytest.approx(expected, abs=1e-3)
+    assert losses[-1] < losses[0] / 2, "it learns"
 
 
 def test_the_page_shows_the_example_as_it_is() -> None:

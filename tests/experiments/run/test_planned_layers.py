@@ -29,22 +29,22 @@ def plan_of(model: ModelShape, cluster: Cluster, stages: list[tuple[int, range, 
 
 
 def forwards(*devices: tuple[int, ...]) -> Placement:
-    blocks = tuple(Block(f"F{i}", Kind.F, each, 1, 0) for i, each in enumerate(devices))
-    return Placement("forwards", 1 + max(max(each) for each in devices), blocks)
+    blocks = tuple(Block(f"F{i}", Kind.F, group, 1, 0) for i, group in enumerate(devices))
+    return Placement("forwards", 1 + max(max(group) for group in devices), blocks)
 
 
 def test_a_chain_has_the_layers_of_its_stages() -> None:
     cluster = read_cluster("a100_2")
     plan = plan_of(IMAGE, cluster, [(0, range(2), AGAIN), (1, range(2, 5), ALONE)])
-    found = of_plan(plan, forwards((0,), (1,)))
-    assert (found.layers, found.recompute) == ({"F0": 1, "F1": 3}, ("F0",))
-    assert (found.num_micro_batches, found.micro_batch_size) == (3, 4)
-    assert (found.shared_layers(None), found.shared_layers(8)) == (found.layers, {"F0": 2, "F1": 6})
+    planned = of_plan(plan, forwards((0,), (1,)))
+    assert (planned.layers, planned.recompute) == ({"F0": 1, "F1": 3}, ("F0",))
+    assert (planned.num_micro_batches, planned.micro_batch_size) == (3, 4)
+    assert (planned.shared_layers(None), planned.shared_layers(8)) == (planned.layers, {"F0": 2, "F1": 6})
     assert of_plan(plan, forwards((0,), (1,), (0,))).layers == {}, "not the plan's pieces"
 
 
 def test_a_block_without_a_layer_of_its_own_says_nothing_of_layers() -> None:
     cluster = read_cluster("a100_2")
     plan = plan_of(IMAGE, cluster, [(0, range(1), AGAIN), (1, range(1, 5), ALONE)])
-    found = of_plan(plan, forwards((0,), (1,)))
-    assert (found.layers, found.recompute, found.shared_layers(8)) == ({}, ("F0",), None)
+    planned = of_plan(plan, forwards((0,), (1,)))
+    assert (planned.layers, planned.recompute, planned.shared_layers(8)) == ({}, ("F0",), None)

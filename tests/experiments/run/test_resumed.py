@@ -1,4 +1,4 @@
-"""What a run that died keeps of its options, and which may be others when it goes on."""
+"""Options kept from a run that died, and options that may change when it goes on."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_a_run_keeps_what_changes_of_clock_take(
     resume = f"runtime.resume={died}"
     assert kept_options(died, options, [resume]).clock_latency == before
     given = with_table(options, "other.json")
-    found = kept_options(died, given, [resume, "profile.clock_latency=other.json"])
-    assert found.clock_latency == died / "other.json"
+    kept = kept_options(died, given, [resume, "profile.clock_latency=other.json"])
+    assert kept.clock_latency == died / "other.json"
     assert kept_options(died, options, [resume, "profile.clock_latency=null"]).clock_latency is None
 
 

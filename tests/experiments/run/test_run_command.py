@@ -25,7 +25,7 @@ PICTURES = ["timeline.png", "power.png", "power_all_maximum.png", "memory.png", 
 
 
 def check_run(out: Path, reorders_sums: bool) -> None:
-    """What every run must leave behind, and what must hold of it."""
+    """Assert that a run left all of its files, and that they agree."""
 
     for name in FILES + PICTURES:
         assert (out / name).stat().st_size > 0, name
@@ -35,8 +35,8 @@ def check_run(out: Path, reorders_sums: bool) -> None:
     assert data["backend"] == "gloo"
     assert data["bitwise_equal"] is True
     assert max(data["max_loss_error"], data["max_gradient_error"], data["max_parameter_error"]) <= 1e-12
-    found = [data[f"max_{what}_error"] for what in ("loss", "gradient", "parameter")]
-    assert reorders_sums or found == [0, 0, 0]
+    errors = [data[f"max_{what}_error"] for what in ("loss", "gradient", "parameter")]
+    assert reorders_sums or errors == [0, 0, 0]
     assert [len(losses) for losses in data["losses"]] == [number] * data["iterations"]
     compared = {"first": 1, "all": data["iterations"]}[data["verify"]]
     for losses, reference in zip(data["losses"][:compared], data["reference_losses"], strict=True):
@@ -98,9 +98,9 @@ def test_the_main_job(ran, tmp_path: Path) -> None:
     assert "for n in range(" in (out / "scripts/device_0.py").read_text()
     assert done.stdout.endswith(f"report.html in {out}\n")
     assert re.search("^1F1B +- +- +- +-$", done.stdout, re.M), "the embedding does not fit on one GPU"
-    told = " ".join(done.stdout.split())
-    assert "1F1B: device 0 holds 98797 MiB of memory from 0 on" in told
-    assert "less than one_f_one_b_plus, best by hand (" in told
+    words = " ".join(done.stdout.split())
+    assert "1F1B: device 0 holds 98797 MiB of memory from 0 on" in words
+    assert "less than one_f_one_b_plus, best by hand (" in words
 
 
 def test_it_says_so_where_a_longer_schedule_is_run(ran, tmp_path: Path) -> None:
@@ -112,20 +112,20 @@ def test_it_says_so_where_a_longer_schedule_is_run(ran, tmp_path: Path) -> None:
     options += ["runtime.hidden_size=16", "runtime.sequence_length=8"]
     done = ran("run", *options, "runtime.launcher=in_process")
     order = json.loads((tmp_path / "out/frontier.json").read_text())["order"]
-    chosen, own = order["judged"][order["chosen"]], order["judged"][0]
-    assert chosen["makespan"] > own["makespan"] and chosen["energy_mj"] < own["energy_mj"]
+    chosen, first = order["judged"][order["chosen"]], order["judged"][0]
+    assert chosen["makespan"] > first["makespan"] and chosen["energy_mj"] < first["energy_mj"]
     table = done.stdout[done.stdout.index("iteration  bubble") :].splitlines()
     titles = ("searched ", f"run ({chosen['origin']})")
     searched, run = (next(row for row in table if row.startswith(title)) for title in titles)
     times = [float(re.search(r"([\d.]+) ms", row)[1]) for row in (searched, run)]
     placement = read_placement(tmp_path / "out/placement.yaml")
-    assert times == pytest.approx([placement.ms(each["makespan"]) for each in (own, chosen)], rel=1e-3)
+    assert times == pytest.approx([placement.ms(row["makespan"]) for row in (first, chosen)], rel=1e-3)
     assert read_schedule(tmp_path / "out/schedule.json").makespan == chosen["makespan"]
     assert "it needs less energy until the deadline." in " ".join(done.stdout.split())
 
 
 def test_it_ends_beside_what_people_use(ran, tmp_path: Path) -> None:
-    """Unequal stages: the table of three lines, the same in the report, and one sentence of what was won.
+    """Unequal stages: the table of three lines, the same in the report, and one sentence about the gain.
 
     The wave's 27 ms are proved; Chimera takes 26 ms, as its devices hold the weights of two stages.
     """
@@ -408,8 +408,8 @@ def test_a_run_whose_loss_is_no_number_says_so(command, tmp_path: Path) -> None:
         "iteration_1",
         "iteration_2",
     ]
-    told = [line for line in done.stderr.splitlines() if line.startswith("run: the run failed")]
-    assert told == [
+    lines = [line for line in done.stderr.splitlines() if line.startswith("run: the run failed")]
+    assert lines == [
         "run: the run failed: device 1 failed: iteration 2: the loss of F1, micro-batch 0, is nan; "
         "lower the learning rate, or look at the data"
     ]

@@ -1,4 +1,4 @@
-"""What a run tells beside its plan: the table of others, its own lines, and what simulated GPUs took."""
+"""Output of a run beside its plan: the table of baselines, its own lines, and simulated GPUs' figures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_table_of_others_is_in_ms_gib_and_joules() -> None:
 
 
 def test_words_compare_with_1f1b_and_with_the_best_by_hand() -> None:
-    """24.5 ms are half of 49 and a quarter more than 19.6; the energy is that of the best by hand."""
+    """24.5 ms are half of 49 and a quarter more than 19.6; the energy is the best by hand's."""
     rows = [
         BesideRow("1F1B, really", ticking(0.5, 1.0), "", 49.0, 12000.0, 9000.0),
         BesideRow("middle", ticking(0.3, 1.0, "w_shape")),
@@ -66,9 +66,9 @@ def test_words_compare_with_1f1b_and_with_the_best_by_hand() -> None:
 def test_energies_of_the_table_are_until_the_end_of_the_slowest() -> None:
     """Until 49 ms three GPUs wait at 50 W: 24.5 ms after the highest clocks, 9 ms after the slowest plan."""
     rows = [BesideRow("1F1B", ticking(0.5, 1.0)), BesideRow("searched", SCHEDULE)]
-    other, own = beside._with_energies(cast(SearchCommandOptions, None), rows, FOUND, TUNED)
+    other, searched = beside._with_energies(cast(SearchCommandOptions, None), rows, FOUND, TUNED)
     assert other.max_clocks_j is None, "nobody told what its blocks cost"
-    assert (own.until_ms, own.max_clocks_j, own.best_clocks_j) == (49.0, 12.675, 9.95)
+    assert (searched.until_ms, searched.max_clocks_j, searched.best_clocks_j) == (49.0, 12.675, 9.95)
 
 
 MEASUREMENT = Measurement(

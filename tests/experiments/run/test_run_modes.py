@@ -42,7 +42,7 @@ def test_modes_are_chosen_planned_run_and_compared(ran, tmp_path: Path) -> None:
     }
     assert planned.keys() == schedule.start_of.keys()
     again = [(name, n) for name, n in planned if name == "B0" and schedule.mode(name, n)]
-    assert all(planned[each] >= 6 - 1e-9 for each in again), "a forward and a backward"
+    assert all(planned[instance] >= 6 - 1e-9 for instance in again), "a forward and a backward"
     assert "best by hand" in done.stdout
 
 

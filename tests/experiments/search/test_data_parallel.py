@@ -100,7 +100,7 @@ def test_a_gpt_is_costed_with_the_gpus_of_a_device_or_refused(
 
 
 def test_the_clock_changes_less_of_a_layer_that_several_gpus_share(ran, tmp_path: Path) -> None:
-    """Of the time of its sums the power model has the share of copies, not that of products."""
+    """The power model gives the time of sums the share of copies, not the share of products."""
     options = ["placement.num_gpus=4", "placement.vocab_size=50000", "schedule=gpipe"]
     ran("frontier", *options, "search.num_micro_batches=1", "energy.num_plans=2")
     profile = Profile.from_csv(tmp_path / "out" / "profile.csv", blocking_power_w=80.0)

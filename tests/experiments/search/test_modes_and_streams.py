@@ -1,4 +1,4 @@
-"""Commands with a placement of modes or streams: a search, or one line that says what cannot take them."""
+"""Commands with a placement of modes or streams: a search, or one line about the option against it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_search_of_modes_is_no_worse_than_what_it_begins_with(ran, tmp_path: P
 
 
 def profile_of_stages(path: Path, more: tuple[str, ...] = ()) -> str:
-    """Write what forwards of 0.02 s and backwards of 0.04 s cost at two clocks; return the option."""
+    """Write a profile of forwards of 0.02 s and backwards of 0.04 s at two clocks; return the option."""
     rows = [
         f"{kind}{stage},{mhz},{time_s * 1200 / mhz},{time_s * power_w}"
         for stage in (0, 1)
@@ -116,11 +116,11 @@ def profile_of_stages(path: Path, more: tuple[str, ...] = ()) -> str:
 
 
 def test_a_search_takes_the_times_of_modes_from_a_profile(ran, tmp_path: Path) -> None:
-    own = "B1@recompute,1200,0.055,16"
-    options = [*options_for(recomputing(), tmp_path, 2), profile_of_stages(tmp_path / "profile.csv", (own,))]
+    row = "B1@recompute,1200,0.055,16"
+    options = [*options_for(recomputing(), tmp_path, 2), profile_of_stages(tmp_path / "profile.csv", (row,))]
     ran("search", *options, "search.work_limit=1")
-    found = read_schedule(tmp_path / "out" / "schedule.json").placement
-    times_ms = {name: found.ms(block.time) for name, block in found.runs.items()}
+    placement = read_schedule(tmp_path / "out" / "schedule.json").placement
+    times_ms = {name: placement.ms(block.time) for name, block in placement.runs.items()}
     assert times_ms["B0"] == pytest.approx(40) and times_ms["F1@recompute"] == pytest.approx(20)
     assert times_ms["B0@recompute"] == pytest.approx(20 + 40), "a forward and a backward"
     assert times_ms["B1@recompute"] == pytest.approx(55), "as its own row says"
@@ -147,7 +147,7 @@ def test_a_frontier_of_modes_and_what_it_writes(ran, tmp_path: Path) -> None:
     assert "no order" in done.stdout
 
 
-@pytest.mark.parametrize("placement", [communicating(), offloading()], ids=lambda each: each.name)
+@pytest.mark.parametrize("placement", [communicating(), offloading()], ids=lambda placement: placement.name)
 def test_a_frontier_of_streams(placement: Placement, ran, tmp_path: Path) -> None:
     options = [*options_for(placement, tmp_path, 2), "energy.num_plans=10", "search.work_limit=1"]
     ran("frontier", *options)
@@ -173,6 +173,6 @@ def test_the_lines_of_a_search_say_how_often_each_mode_is_chosen() -> None:
 
 def test_the_report_has_the_memory_of_hosts() -> None:
     costs = CostSource("by hand", "none", "none", False)
-    found = SearchStepResult(offloaded().placement, None, offloaded(), None, costs, "MiB")
-    facts = {f"{fact.label}: {fact.value}" for section in schedule_sections(found) for fact in section.facts}
+    result = SearchStepResult(offloaded().placement, None, offloaded(), None, costs, "MiB")
+    facts = {f"{fact.label}: {fact.value}" for section in schedule_sections(result) for fact in section.facts}
     assert {"Peak memory: 8 of 12 MiB", "Host memory: 4 of 40 MiB"} <= facts

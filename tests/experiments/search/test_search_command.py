@@ -96,8 +96,8 @@ def test_what_is_proved_is_named(command, tmp_path: Path) -> None:
     assert "another run" not in done.stdout
     assert all(len(line) <= 100 for line in lines if " | " in line)
     last = done.stderr.splitlines()[-1].replace(",", "")
-    found_by = last.partition(f"makespan {makespan} (bound {bound}) ")[2]
-    assert found_by
+    origin = last.partition(f"makespan {makespan} (bound {bound}) ")[2]
+    assert origin
     done = command("search", *options, "search.num_micro_batches=2", "search.work_limit=40")
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (data["proved"], data["search"]["ended_by"]) == ("period and makespan proved", "proof")

@@ -18,7 +18,7 @@ UNIT = "units of 512 MiB"
 
 def test_lines_of_a_search_are_in_ms_with_their_bounds() -> None:
     """Bounds of 34, 90, 94 and 90 ticks of 0.25 ms; a period of 80 ticks for two micro-batches."""
-    found = dict(figures(SCHEDULE, RESULT, UNIT))
+    lines = dict(figures(SCHEDULE, RESULT, UNIT))
     for name, *parts in (
         ("repetend", "10 ms per micro-batch", "not proved", "bound 8.5 ms", f"{1 - 112 / 160:.1%}"),
         ("span", "24.5 ms", "bound 22.5 ms"),
@@ -28,8 +28,8 @@ def test_lines_of_a_search_are_in_ms_with_their_bounds() -> None:
         ("peak memory", "6, 4 of 8, 5 units of 512 MiB"),
         ("search", "1.50 s"),
     ):
-        assert all(part in found[name] for part in parts), f"{name}: {found[name]} has not all of {parts}"
-    assert "cut" not in found
+        assert all(part in lines[name] for part in parts), f"{name}: {lines[name]} has not all of {parts}"
+    assert "cut" not in lines
     cut = dict(figures(SCHEDULE, replace(RESULT, ended_by=EndedBy.TIME_LIMIT), UNIT))
     assert "time limit" in cut["cut"]
 
@@ -40,15 +40,15 @@ def test_memory_is_in_the_unit_of_the_placement() -> None:
         (1.0, "6, 4 of 8, 5 MiB"),
         (None, "6, 4 of 8, 5 units of the placement"),
     ):
-        found = dict(figures(SCHEDULE, None, unit_in_words(unit_mib)))
-        assert found["peak memory"] == text
-    assert found["makespan"] == "24.5 ms"
+        lines = dict(figures(SCHEDULE, None, unit_in_words(unit_mib)))
+        assert lines["peak memory"] == text
+    assert lines["makespan"] == "24.5 ms"
 
 
 def test_a_period_is_the_schedules_own_and_the_repetends_has_its_own_line() -> None:
-    found = dict(figures(SCHEDULE, RESULT, UNIT))
-    assert found["repetend"].startswith("10 ms per micro-batch: not proved")
-    assert found["period"] == "none, as no pattern repeats"
+    lines = dict(figures(SCHEDULE, RESULT, UNIT))
+    assert lines["repetend"].startswith("10 ms per micro-batch: not proved")
+    assert lines["period"] == "none, as no pattern repeats"
 
 
 def test_a_searched_schedule_stands_beside_those_by_hand_that_fit() -> None:
@@ -56,7 +56,7 @@ def test_a_searched_schedule_stands_beside_those_by_hand_that_fit() -> None:
     problem: Any = SimpleNamespace(placement=placement, batch=None)
     made = made_by_hand(problem, 8)
     assert list(made) == ["one_f_one_b"], "GPipe needs eight"
-    title, own, best, last = beside_hand_made(made["one_f_one_b"], made, "MiB")
+    title, searched, best, last = beside_hand_made(made["one_f_one_b"], made, "MiB")
     assert title.split()[-3:] == ["bubble", "peak", "memory"]
-    assert own.split()[2:] == best.split()[1:] == ["44", "ms", "27.3%", "4", "MiB"]
+    assert searched.split()[2:] == best.split()[1:] == ["44", "ms", "27.3%", "4", "MiB"]
     assert last == "the schedule takes as long as one_f_one_b, the best by hand that fits (44 ms and 4 MiB)"

@@ -36,18 +36,18 @@ def test_copies_are_pipelines_side_by_side_where_no_micro_batch_leaves_its_own(p
     both = replicated(plain, [2] * number)
     orders = [[(f"{name}@{r}", 2 * n + r) for name, n in order] for order in one for r in range(2)]
     chosen = tuple((n % 2,) * number for n in range(8))
-    found = validate(as_soon_as_possible(both, 8, orders, chosen))
+    schedule = validate(as_soon_as_possible(both, 8, orders, chosen))
     alone = validate(as_soon_as_possible(plain, 4, one))
     starts = {
         name: start
         for (name, _), start in alone.start_of.items()
         if name in {b.name for b in plain.optimizer_blocks}
     }
-    assert found.makespan == alone.makespan
-    assert peak_memory(found).tolist() == [units for units in peak_memory(alone).tolist() for _ in range(2)]
+    assert schedule.makespan == alone.makespan
+    assert peak_memory(schedule).tolist() == peak_memory(alone).repeat(2).tolist()
     for (name, n), start in alone.start_of.items():
         for r in range(2):
-            assert found.start_of[f"{name}@{r}", 7 if name in starts else 2 * n + r] == start
+            assert schedule.start_of[f"{name}@{r}", 7 if name in starts else 2 * n + r] == start
 
 
 def unequal_orders(plain: Placement, micro_batches: int) -> list[list[Instance]]:
@@ -63,7 +63,7 @@ def test_a_micro_batch_runs_on_the_copies_that_it_takes_with_their_transfers_alo
     plain = with_optimizer(with_transfer(v_shape(4, split_backward=True).with_memory(3), 2))
     placement = replicated(plain, [2, 3, 1, 4])
     assert placement.num_devices == 10 and placement.memory == (3,) * 10
-    own = {block.name: block for block in plain.blocks}
+    block_of = {block.name: block for block in plain.blocks}
     for chosen in itertools.product(range(2), range(3), range(1), range(4)):
         run = placement.as_run(chosen)
         names = {
@@ -71,11 +71,11 @@ def test_a_micro_batch_runs_on_the_copies_that_it_takes_with_their_transfers_alo
         }
         assert {block.name for block in run.per_micro_batch.blocks} == set(names.values())
         for name, copy in names.items():
-            assert set(run.by_name[copy].after) == {names[each] for each in own[name].after}
-            for source in own[name].after:
+            assert set(run.by_name[copy].after) == {names[source] for source in block_of[name].after}
+            for source in block_of[name].after:
                 assert run.transfer_time(names[source], copy) == plain.transfer_time(source, name)
         for block in run.optimizer_blocks:
-            (source,) = own[block.name.partition("@")[0]].after
+            (source,) = block_of[block.name.partition("@")[0]].after
             assert block.after == (names[source],)
         assert len(run.optimizer_blocks) == 10
 
@@ -124,15 +124,15 @@ def test_the_search_proves_what_brute_force_finds(seed: int) -> None:
     )
     replicas = [rng.randint(1, 2) for _ in range(3)]
     chosen = tuple(tuple(rng.randrange(number) for number in replicas) for _ in range(3))
-    found = search(Problem(replicated(plain, replicas), 3, chosen, objectives=["makespan"]), work_limit=4)
-    assert found.schedule.makespan == least_makespan(plain, chosen)
+    answer = search(Problem(replicated(plain, replicas), 3, chosen, objectives=["makespan"]), work_limit=4)
+    assert answer.schedule.makespan == least_makespan(plain, chosen)
 
 
 def test_many_copies_are_searched_like_one_pipeline() -> None:
     plain = v_shape(4, 1, 2)
     chosen = tuple((n % 8,) * 4 for n in range(64))
-    found = search(Problem(replicated(plain, [8] * 4), 64, chosen, objectives=["makespan"]), work_limit=1)
-    assert found.schedule.makespan == one_f_one_b(plain, 8).makespan
+    answer = search(Problem(replicated(plain, [8] * 4), 64, chosen, objectives=["makespan"]), work_limit=1)
+    assert answer.schedule.makespan == one_f_one_b(plain, 8).makespan
 
 
 def test_what_cannot_have_copies_is_refused() -> None:

@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("data", "expected"),
     [
         ({"kind": "F", "size": [2.0, 3]}, Entry(Kind.F, Size(2, 3))),
         (
@@ -83,11 +83,11 @@ class Entry(NamedTuple):
         ({"kind": "F", "size": [1, 1], "held": {0: 1, "0": 2}}, "held: 0 is given twice; give it once"),
     ],
 )
-def test_a_record_is_read_as_its_fields_are_declared(data: object, found: Entry | str) -> None:
+def test_a_record_is_read_as_its_fields_are_declared(data: object, expected: Entry | str) -> None:
     field = Field(data, "", ValueError)
-    if isinstance(found, str):
+    if isinstance(expected, str):
         with pytest.raises(ValueError) as caught:
             field.typed(Entry)
-        assert str(caught.value) == found
+        assert str(caught.value) == expected
     else:
-        assert field.typed(Entry) == found
+        assert field.typed(Entry) == expected

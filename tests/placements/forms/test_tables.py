@@ -1,4 +1,4 @@
-"""What people and programs write as CSV is read alike; what cannot be read is a line."""
+"""CSV tables of people and programs are read alike; an unreadable table is one line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_tables_as_people_and_programs_write_them(tmp_path: Path, text: str) -> 
     assert [row for _, row in csv_records(text, "layer", ValueError, Layer)] == ROWS
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     assert [row for _, row in csv_records(tmp_path / "t.csv.gz", "layer", ValueError, Layer)] == ROWS
-    assert {"name", "number"} <= {each.lower() for each in csv_header(tmp_path / "t.csv.gz", ValueError)}
+    assert {"name", "number"} <= {column.lower() for column in csv_header(tmp_path / "t.csv.gz", ValueError)}
     (tmp_path / "t.csv.gz").write_bytes(text.encode())
     assert [row for _, row in csv_records(tmp_path / "t.csv.gz", "layer", ValueError, Layer)] == ROWS
 

@@ -19,7 +19,7 @@ def read(tmp_path: Path, text: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("[010, 08, 0o10, 0x1F, -7]", [10, 8, 8, 31, -7]),
         ("[1e3, 5e-05, .5, 2., -.inf, !!float 3]", [1000.0, 5e-05, 0.5, 2.0, -float("inf"), 3.0]),
@@ -30,8 +30,8 @@ def read(tmp_path: Path, text: str) -> Any:
         ("{\n  a: 5e-05, # as YAML\n}", {"a": 5e-05}),
     ],
 )
-def test_scalars_are_of_yaml_1_2(tmp_path: Path, text: str, found: object) -> None:
-    assert read(tmp_path, text) == found
+def test_scalars_are_of_yaml_1_2(tmp_path: Path, text: str, expected: object) -> None:
+    assert read(tmp_path, text) == expected
 
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Measured layers and links: what a profile says of times, memory and bandwidths."""
+"""Profiles of measured layers and links: times, memory and bandwidths."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_memory_grows_with_the_micro_batch(profile: LayerProfile) -> None:
 
 
 def test_the_optimizer_step_is_of_the_weights_and_not_summed_over_layers(tmp_path: Path) -> None:
-    """The file repeats in each layer what the step of embedding, two blocks and head took."""
+    """The file repeats in each layer the step time of embedding, two blocks and head together."""
     profile = with_update(tmp_path, update_ms=8)
     assert sum(profile.cost(1, 1, layer).step_ms for layer in range(4)) == pytest.approx(8)
     assert profile.cost(1, 1, 1)[2:4] == pytest.approx((2, 2 * 12 / 28))
@@ -69,7 +69,7 @@ def test_the_backward_of_the_embedding_is_not_free(tmp_path: Path) -> None:
     ("by_size", "held", "message"),
     [
         ({"a": {}}, {}, "t.json: 'a' is not a micro-batch size, a whole number of 1 or more; name"),
-        ({"1": {"1": {each: [1] * 3 for each in "013"}}}, {}, "t.json: 1.1: lacks the field '2'; add it"),
+        ({"1": {"1": {size: [1] * 3 for size in "013"}}}, {}, "t.json: 1.1: lacks the field '2'; add it"),
         ({"1": {"1": {**times(1), "1": [1, 2]}}}, {}, "1.1.1: [1, 2] is not [forward, backward, update]; "),
         ({"1": {"1": {**times(1), "1": [1, "2", 3]}}}, {}, "1.1.1[1]: '2' is not a number from 0 to 1e+06; "),
         ({"1": {"1": {**times(1), "4": [1, 2, 3]}}}, {}, "1.1: has 5 layers, but "),

@@ -30,9 +30,9 @@ TWO_STAGES = plan([[0, 1], [2, 3]], [[(FAST, 1)], [(SLOW, 1)]])
 
 def test_each_stage_runs_on_its_own_type_of_gpu(tmp_path: Path) -> None:
     """Blocks of 10 + 20 ms, embedding 1 + 2, head 4 + 6; the slow ones take three times as long."""
-    found = placed(tmp_path, TWO_STAGES)
-    assert ms(found, "F0", "B0", "F1", "B1") == pytest.approx([11, 22, 42, 78])
-    assert found.num_devices == 2
+    placement = placed(tmp_path, TWO_STAGES)
+    assert ms(placement, "F0", "B0", "F1", "B1") == pytest.approx([11, 22, 42, 78])
+    assert placement.num_devices == 2
 
 
 def test_the_slowest_replica_sets_the_time(tmp_path: Path) -> None:
@@ -42,11 +42,11 @@ def test_the_slowest_replica_sets_the_time(tmp_path: Path) -> None:
 
 def test_a_transfer_is_a_block_on_both_devices(tmp_path: Path) -> None:
     """A million bytes at 1 GB/s."""
-    found = placed(tmp_path, TWO_STAGES, GB_PER_S)
+    placement = placed(tmp_path, TWO_STAGES, GB_PER_S)
     for name, kind in (("A0", Kind.F), ("G0", Kind.B)):
-        assert found.by_name[name].devices == (0, 1) and found.by_name[name].kind is kind
-    assert ms(found, "A0", "G0") == pytest.approx([1, 1])
-    assert not found.transfer
+        assert placement.by_name[name].devices == (0, 1) and placement.by_name[name].kind is kind
+    assert ms(placement, "A0", "G0") == pytest.approx([1, 1])
+    assert not placement.transfer
 
 
 def test_the_whole_is_gathered_before_it_is_used(tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ def test_the_whole_is_gathered_before_it_is_used(tmp_path: Path) -> None:
     data = plan([[0, 1], [2, 3]], [[(FAST, 2)], [(FAST, 2)]])
     free = placed(tmp_path, data)
     write_json(tmp_path / "bandwidth/intra_node.json", {"fast": {"2": GB_PER_S}})
-    found = place_measured(read(tmp_path, data), read_profiled_model(tmp_path, "toy"), 100)
+    gathered = place_measured(read(tmp_path, data), read_profiled_model(tmp_path, "toy"), 100)
     longer = [
-        a - b for a, b in zip(*(ms(each, "F0", "B0", "F1", "B1") for each in (found, free)), strict=True)
+        a - b for a, b in zip(*(ms(case, "F0", "B0", "F1", "B1") for case in (gathered, free)), strict=True)
     ]
     assert longer == pytest.approx([0, 0.5, 0.5, 0])
 
@@ -70,22 +70,22 @@ def test_gradients_are_summed_over_replicas_after_the_last_micro_batch(tmp_path:
 
 def test_a_stage_of_half_as_many_replicas_does_twice_as_much(tmp_path: Path) -> None:
     data = plan([[0, 1], [2, 3]], [[(FAST, 1), (FAST, 1)], [(FAST, 1)]])
-    found, one = placed(tmp_path, data, GB_PER_S), placed(tmp_path, TWO_STAGES, GB_PER_S)
-    assert ms(found, "F0", "F1", "A0") == pytest.approx([11, 28, 2])
-    assert found.by_name["F1"].memory == 15 and one.by_name["F1"].memory == 8  # 2 or 1 times 8 MB in MiB
+    halved, one = placed(tmp_path, data, GB_PER_S), placed(tmp_path, TWO_STAGES, GB_PER_S)
+    assert ms(halved, "F0", "F1", "A0") == pytest.approx([11, 28, 2])
+    assert halved.by_name["F1"].memory == 15 and one.by_name["F1"].memory == 8  # 2 or 1 times 8 MB in MiB
 
 
 def test_memory_is_context_weights_and_what_is_kept(tmp_path: Path) -> None:
     """20 bytes of two million weights and 100 MiB; the backward needs one layer's activations besides."""
-    found = placed(tmp_path, TWO_STAGES)
-    assert found.static[0] == round(100 + 40e6 / 2**20)
-    assert found.by_name["F0"].memory == -found.by_name["B0"].memory == round(8e6 / 2**20)
-    assert found.by_name["B0"].transient == round(8e6 / 2**20) + round(4e6 / 2**20)
+    placement = placed(tmp_path, TWO_STAGES)
+    assert placement.static[0] == round(100 + 40e6 / 2**20)
+    assert placement.by_name["F0"].memory == -placement.by_name["B0"].memory == round(8e6 / 2**20)
+    assert placement.by_name["B0"].transient == round(8e6 / 2**20) + round(4e6 / 2**20)
 
 
 def test_a_slowdown_is_of_layers_alone(tmp_path: Path) -> None:
-    found = placed(tmp_path, TWO_STAGES, GB_PER_S, compute_slowdown=1.1)
-    assert ms(found, "F0", "A0") == pytest.approx([12.1, 1])
+    slower = placed(tmp_path, TWO_STAGES, GB_PER_S, compute_slowdown=1.1)
+    assert ms(slower, "F0", "A0") == pytest.approx([12.1, 1])
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def read(tmp_path: Path, data: Any) -> ReplicatedPlan:
 
 
 def test_a_plan_is_read(tmp_path: Path) -> None:
-    found = read(tmp_path, PLANS["two_types"] | {"real": 1, "N": 3})
-    assert [stage.layers for stage in found.stages] == [(0, 1), (2, 3)]
-    assert found.stages[0].replicas == (GpuGroup("fast", "east", 2), GpuGroup("slow", "west", 2))
-    assert (found.num_gpus, found.width, found.num_micro_batches) == (6, 2, 4)
+    two_types = read(tmp_path, PLANS["two_types"] | {"real": 1, "N": 3})
+    assert [stage.layers for stage in two_types.stages] == [(0, 1), (2, 3)]
+    assert two_types.stages[0].replicas == (GpuGroup("fast", "east", 2), GpuGroup("slow", "west", 2))
+    assert (two_types.num_gpus, two_types.width, two_types.num_micro_batches) == (6, 2, 4)
     fewer = read(tmp_path, plan([[0], [1]], [[(FAST, 1)] * 3, [(FAST, 1)] * 2], mbs=2, gbs=20))
     assert [fewer.repeats_of(stage) for stage in fewer.stages] == [1, 2]
     assert fewer.num_micro_batches == 4

@@ -141,7 +141,7 @@ def test_these_are_the_parameters_of_transformers_models(tmp_path: Path) -> None
             theirs = transformers.AutoModelForCausalLM.from_config(
                 transformers.AutoConfig.from_pretrained(tmp_path)
             )
-        assert sum(each.numel() for each in theirs.parameters()) == parameters, sizes
+        assert sum(weight.numel() for weight in theirs.parameters()) == parameters, sizes
 
 
 def test_a_path_stands_for_a_name_and_sizes_are_changed(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_layers_with_and_without_window(tmp_path: Path) -> None:
         return read_config(written(tmp_path, base | {"layer_types": types})).runs
 
     assert read_config(written(tmp_path, base | {"layer_types": None})).runs == runs([1, 3, 5])
-    found = [runs(each) for each in ([1, 3, 5], [2, 5], [], [*range(6)])]
-    assert all(one != other for i, one in enumerate(found) for other in found[:i])
+    patterns = [runs(full) for full in ([1, 3, 5], [2, 5], [], [*range(6)])]
+    assert all(one != other for i, one in enumerate(patterns) for other in patterns[:i])
     assert runs([*range(6)]) == read_config(written(tmp_path, base | {"sliding_window": None})).runs
 
 
@@ -205,8 +205,8 @@ def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
 
 def test_positions_and_routers_are_read(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    own = {"rope_parameters": {"rope_theta": 5e5, "partial_rotary_factor": 0.5}, "rms_norm_eps": 1e-5}
-    write_json(path, config("llama", 64, 2, 4, 100, **own))
+    options = {"rope_parameters": {"rope_theta": 5e5, "partial_rotary_factor": 0.5}, "rms_norm_eps": 1e-5}
+    write_json(path, config("llama", 64, 2, 4, 100, **options))
     details = read_config(path).details
     assert (details.rope_base, details.rope_share, details.norm_epsilon) == (5e5, 0.5, 1e-5)
     groups = {"n_group": 4, "topk_group": 2, "rope_theta": 10_000, "scoring_func": "sigmoid"}

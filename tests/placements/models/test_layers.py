@@ -69,14 +69,14 @@ def test_windows_cross_attention_and_causal_halves_by_hand() -> None:
     assert layer(window=64).on(1).core_flops == core / 16
     assert layer(window=10**6).on(1).core_flops == core
     windowed = layer(window=64, attention="fused")
-    scores = [each.num_bytes for each in windowed.on(2).kept if each.name == SCORES]
+    scores = [tensor.num_bytes for tensor in windowed.on(2).kept if tensor.name == SCORES]
     assert scores == [5 * A * S * 64 / 2]
     decoder = layer(cross_length=256)
     assert decoder.num_parameters - base.num_parameters == 4 * H * H + 4 * H + 2 * H
     more = decoder.on(1).forward_flops - base.on(1).forward_flops
     assert more == 2 * S * 2 * H * H + 2 * 256 * 2 * H * H + 4 * S * 256 * H
-    each, split = (b - a for a, b in zip(base.kept(HALF, 1), decoder.kept(HALF, 1), strict=True))
-    assert each == S * H * (2 + 2 + 1), "norm, input and mask"
+    kept, split = (b - a for a, b in zip(base.kept(HALF, 1), decoder.kept(HALF, 1), strict=True))
+    assert kept == S * H * (2 + 2 + 1), "norm, input and mask"
     assert split == 2 * (2 * S * H + 2 * 256 * H)
     assert decoder.output_elements() == (S + 256) * H
     assert decoder.on(1).reduces == [(S * H, S * H)] * 3 + [(0, 256 * H)]

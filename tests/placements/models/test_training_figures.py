@@ -21,8 +21,8 @@ def test_mfu_is_the_published_one(layers: int, width: int, tokens: int, rate: in
     sizes = {"num_layers": layers, "hidden_size": width, "num_heads": width // 128, "sequence_length": tokens}
     model = decoder("mpt", **sizes, vocab_size=50432, tied=True, biases=False, precision="bf16")
     work = IterationWork.of(model, {GPUS["a100"]: 8}, 64)
-    found = work.figures(1e3 * work.tokens / (8 * rate))
-    assert found[:2] == pytest.approx((rate, published), rel=0.003) and found[2:] == (None, None)
+    figures = work.figures(1e3 * work.tokens / (8 * rate))
+    assert figures[:2] == pytest.approx((rate, published), rel=0.003) and figures[2:] == (None, None)
 
 
 def test_model_flops_are_of_the_model_and_not_of_its_kernels() -> None:

@@ -27,14 +27,14 @@ def layer(**sizes: Any) -> TransformerLayer:
 
 def shapes(shape: TransformerLayer, t: int, experts: int = 1) -> dict[str, tuple[float, ...]]:
     return {
-        each.name: (each.inputs, each.outputs, each.tokens, each.experts)
-        for each in shape.on(t, experts).products
+        product.name: (product.inputs, product.outputs, product.tokens, product.experts)
+        for product in shape.on(t, experts).products
     }
 
 
 def kept(shape: TransformerLayer, t: int) -> dict[str, float]:
     """Numbers of 2 bytes."""
-    return {each.name: each.num_bytes / 2 for each in shape.on(t).kept if each.num_bytes}
+    return {tensor.name: tensor.num_bytes / 2 for tensor in shape.on(t).kept if tensor.num_bytes}
 
 
 def test_latent_attention_by_hand() -> None:
@@ -78,14 +78,14 @@ def test_latent_attention_by_hand() -> None:
 def test_experts_beside_shared_ones_by_hand() -> None:
     """2 of 8 experts of 16 for each token, 4 GPUs with 2 of them each; the busiest has half more."""
     shape = layer(feed_forward_size=16, imbalance=1.5, **EXPERTS)
-    found = shapes(shape, 2, experts=4)
-    assert list(found)[2:] == [
+    products = shapes(shape, 2, experts=4)
+    assert list(products)[2:] == [
         *("router", "experts in", "experts out", "shared experts in", "shared experts out")
     ]
-    assert found["router"] == (64, 8, 10, 0)
-    assert found["experts in"] == (64, 2 * 16 / 2, 10 * 2 * 1.5, 2)
-    assert found["experts out"] == (16 / 2, 64, 10 * 2 * 1.5, 2)
-    assert found["shared experts in"] == (64, 2 * 32 / 2, 10, 0)
+    assert products["router"] == (64, 8, 10, 0)
+    assert products["experts in"] == (64, 2 * 16 / 2, 10 * 2 * 1.5, 2)
+    assert products["experts out"] == (16 / 2, 64, 10 * 2 * 1.5, 2)
+    assert products["shared experts in"] == (64, 2 * 32 / 2, 10, 0)
     assert shape.on(1).expert_parameters == 8 * 3 * 64 * 16
     assert shape.on(1).parameters == 4 * 64 * 64 + 64 * 8 + 3 * 64 * 32 + 2 * 64
     assert shape.routed_elements() == 1.5 * 2 * 640
@@ -110,12 +110,12 @@ def test_a_module_of_the_next_token_has_a_layer_and_the_outputs_product_again() 
     sizes = SMALL | LANGUAGE | EXPERTS | {"num_layers": 4, "vocab_size": 500, "num_dense_layers": 1}
     plain, more = decoder("a", **sizes), decoder("a", **sizes, num_predict_layers=2)
     added = more.layers[len(plain.layers) :]
-    assert [each.name for each in added] == [
+    assert [product.name for product in added] == [
         *("two states", "two states", "layer", "layer"),
         *("output of the next token", "output of the next token"),
     ]
     one = plain.layers[4]
-    assert sum(each.num_parameters for each in added) == 2 * (
+    assert sum(product.num_parameters for product in added) == 2 * (
         2 * 64 * 64 + 2 * 2 * 64 + one.num_parameters
     ), "the table is the output layer's"
     assert added[-1].on(1).forward_flops == plain.layers[5].on(1).forward_flops > 0
@@ -142,7 +142,7 @@ def test_a_state_space_by_hand() -> None:
 def test_a_pattern_makes_a_hybrid() -> None:
     sizes: dict[str, Any] = SMALL | {"num_kv_heads": 2, "head_width": 8, "vocab_size": 100, "mamba_heads": 8}
     model = hybrid("h", pattern="MM-*", **sizes)
-    names = [each.name for each in model.layers]
+    names = [model_layer.name for model_layer in model.layers]
     assert names == ["embedding", "state space", "state space", "feed-forward", "attention", "output"]
     _, space, _, inner, attention, _ = model.layers
     assert attention.num_parameters == 64 * (2 * 64 + 2 * 16) + 64

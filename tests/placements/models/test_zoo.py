@@ -136,8 +136,8 @@ def test_what_a_llamas_layer_keeps_was_measured() -> None:
     measured = json.loads(LLAMA.read_text())
 
     def one_layer(key: str) -> float:
-        found = measured[key]
-        first, second = (found[f"layernum[{i}]_bsz8_seq2048_rank0_act"] for i in (1, 2))
+        figures = measured[key]
+        first, second = (figures[f"layernum[{i}]_bsz8_seq2048_rank0_act"] for i in (1, 2))
         return float(second - first)
 
     layer = read_model("llama2_7b", sequence_length=2048).runs[1][1]

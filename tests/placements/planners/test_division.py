@@ -38,13 +38,13 @@ def ratio(times: Sequence[float]) -> float:
 @given(TIMES, st.data())
 def test_no_division_is_better(times: list[float], data: st.DataObject) -> None:
     num_stages = data.draw(st.integers(1, len(times)))
-    every = [stage_times(times, each) for each in every_division(len(times), num_stages)]
+    every = [stage_times(times, division) for division in every_division(len(times), num_stages)]
     largest, alike = min_largest(times, num_stages), min_imbalance(times, num_stages)
-    for found in (largest, alike):
-        assert (len(found), sum(found), min(found) >= 1) == (num_stages, len(times), True)
+    for division in (largest, alike):
+        assert (len(division), sum(division), min(division) >= 1) == (num_stages, len(times), True)
     sums = stage_times(times, largest)
-    assert (max(sums), -min(sums)) == min((max(each), -min(each)) for each in every)
-    assert ratio(stage_times(times, alike)) == min(ratio(each) for each in every)
+    assert (max(sums), -min(sums)) == min((max(stages), -min(stages)) for stages in every)
+    assert ratio(stage_times(times, alike)) == min(ratio(stages) for stages in every)
 
 
 @pytest.mark.parametrize("num_stages", [0, 4])
@@ -59,14 +59,14 @@ def test_stages_without_layers(num_stages: int) -> None:
 def test_proportions_are_kept_to_a_layer(division: list[int], data: st.DataObject) -> None:
     """The division itself gives itself, and its multiples theirs; a layer is off only where each has one."""
     assert in_proportion(division, sum(division)) == tuple(division)
-    assert in_proportion(division, 3 * sum(division)) == tuple(3 * each for each in division)
+    assert in_proportion(division, 3 * sum(division)) == tuple(3 * layers for layers in division)
     num_layers = data.draw(st.integers(len(division), 2 * sum(division)))
-    found = in_proportion(division, num_layers)
-    assert (len(found), sum(found), min(found) >= 1) == (len(division), num_layers, True)
-    exact = [each * num_layers / sum(division) for each in division]
-    assert all(ours < share + 1 or ours == 1 for ours, share in zip(found, exact, strict=True))
+    scaled = in_proportion(division, num_layers)
+    assert (len(scaled), sum(scaled), min(scaled) >= 1) == (len(division), num_layers, True)
+    exact = [layers * num_layers / sum(division) for layers in division]
+    assert all(ours < share + 1 or ours == 1 for ours, share in zip(scaled, exact, strict=True))
     if min(exact) >= 1:
-        assert all(abs(ours - share) < 1 for ours, share in zip(found, exact, strict=True))
+        assert all(abs(ours - share) < 1 for ours, share in zip(scaled, exact, strict=True))
 
 
 def test_fewer_layers_than_parts_are_refused() -> None:
@@ -75,7 +75,7 @@ def test_fewer_layers_than_parts_are_refused() -> None:
 
 
 class Chain:
-    """Unequal layers on stages of unequal speed, with what depends on the whole stage besides."""
+    """Unequal layers on stages of unequal speed, with costs that depend on the whole stage."""
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
@@ -116,7 +116,7 @@ def all_different(num_layers: int) -> np.ndarray[tuple[int, int], np.dtype[np.in
 
 
 def time_of(costs: StageCosts, division: tuple[int, ...], num_micro_batches: int) -> float:
-    stages = [each for each in (costs(*span) for span in spans(division)) if each is not None]
+    stages = [stage for stage in (costs(*span) for span in spans(division)) if stage is not None]
     if len(stages) < len(division):
         return math.inf
     times_ms, once_ms, _ = zip(*stages, strict=True)
@@ -126,12 +126,12 @@ def time_of(costs: StageCosts, division: tuple[int, ...], num_micro_batches: int
 @pytest.mark.parametrize("seed", range(50))
 def test_no_iteration_is_shorter(seed: int) -> None:
     chain = Chain(seed)
-    shortest = min(chain.time_of(each) for each in every_division(chain.num_layers, chain.num_stages))
+    shortest = min(chain.time_of(division) for division in every_division(chain.num_layers, chain.num_stages))
     chain.asked.clear()
     given = chain.num_micro_batches, chain.bounds_ms(), all_different(chain.num_layers)
-    found = list(shortest_iteration(chain.costs, *given))
+    divisions = list(shortest_iteration(chain.costs, *given))
     assert len(chain.asked) == len(set(chain.asked))
-    times = [chain.time_of(each) for each in found]
+    times = [chain.time_of(division) for division in divisions]
     assert times == sorted(times, reverse=True)
     assert min(times, default=math.inf) == pytest.approx(shortest)
     even = memory_balanced([0.0] * chain.num_layers, chain.memory, chain.in_flight)
@@ -143,13 +143,13 @@ def test_no_iteration_is_shorter(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_balanced_memory(seed: int) -> None:
     chain = Chain(seed)
-    found = memory_balanced([0.0] * chain.num_layers, chain.memory, chain.in_flight)
+    even = memory_balanced([0.0] * chain.num_layers, chain.memory, chain.in_flight)
 
     def most(division: tuple[int, ...]) -> tuple[int, int]:
         held = [chain.held(span) for span in spans(division)]
-        return max(held), sum(each**2 for each in held)
+        return max(held), sum(mib**2 for mib in held)
 
-    assert most(found) == min(most(each) for each in every_division(chain.num_layers, chain.num_stages))
+    assert most(even) == min(most(other) for other in every_division(chain.num_layers, chain.num_stages))
 
 
 def test_few_stages_are_asked_for_with_bounds() -> None:
@@ -178,16 +178,16 @@ def test_equal_layers_are_asked_for_once_in_a_stage() -> None:
 
     min_ms = np.broadcast_to(windows(np.arange(14.0)), (4, 14, 14))
     contents = np.broadcast_to(np.arange(14), (14, 14))
-    *_, found = shortest_iteration(costs, 3, (min_ms, np.zeros(min_ms.shape)), contents)
+    *_, division = shortest_iteration(costs, 3, (min_ms, np.zeros(min_ms.shape)), contents)
     assert len(asked) == len(set(asked))
-    assert time_of(costs, found, 3) == min(time_of(costs, each, 3) for each in every_division(13, 4))
+    assert time_of(costs, division, 3) == min(time_of(costs, other, 3) for other in every_division(13, 4))
 
 
 def test_the_paper_moves_layers_to_faster_divisions() -> None:
     """Two stages, 1F1B: from (2, 4), balanced in memory, one layer is moved, and then none helps."""
     start = memory_balanced([0.0] * 6, [1.0] * 6, [2, 1])
-    found = bi_objective_partition(lambda i, a, b: (b - a, 0.0, (2.0, 1.0)[i] * (b - a)), start, (3, 3), 4)
-    assert (start, found) == ((2, 4), (3, 3))
+    division = bi_objective_partition(lambda i, a, b: (b - a, 0.0, (2.0, 1.0)[i] * (b - a)), start, (3, 3), 4)
+    assert (start, division) == ((2, 4), (3, 3))
 
 
 def test_nothing_fits() -> None:

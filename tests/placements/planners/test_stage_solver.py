@@ -21,14 +21,14 @@ SIZES = [(1,), (4,), (5,), (1, 3, 1), (2, 2), (1, 1, 1, 1), (2, 1, 2), (3, 2)]
 def test_no_choice_that_fits_is_cheaper(seed: int) -> None:
     rng = random.Random(seed)
     stage = some_stage(rng, rng.choice(SIZES), count=4, num_layouts=rng.choice([1, 2, 3]))
-    fitting = [each.cost for each in every_choice(stage) if each.peak_mib <= stage.room_mib]
-    found = solve(stage)
-    assert (found is None) == (not fitting)
-    if found is not None:
-        assert found == weigh(stage, found.choice, found.min_cost)
-        assert found.peak_mib <= stage.room_mib
-        assert found.cost == pytest.approx(min(fitting), abs=1e-9)
-        assert found.min_cost == pytest.approx(found.cost)
+    fitting = [answer.cost for answer in every_choice(stage) if answer.peak_mib <= stage.room_mib]
+    answer = solve(stage)
+    assert (answer is None) == (not fitting)
+    if answer is not None:
+        assert answer == weigh(stage, answer.choice, answer.min_cost)
+        assert answer.peak_mib <= stage.room_mib
+        assert answer.cost == pytest.approx(min(fitting), abs=1e-9)
+        assert answer.min_cost == pytest.approx(answer.cost)
 
 
 LARGER = [(1, 6, 1), (12,), (1, 20, 1), (4, 4, 4), (1,) * 9]
@@ -41,17 +41,17 @@ def test_never_worse_than_the_paper_nor_with_more_memory(seed: int) -> None:
     costs = []
     for more_mib in (0, 7, 40):
         roomier = replace(stage, capacity_mib=stage.capacity_mib + more_mib)
-        found, paper = solve(roomier), solve_as_paper(roomier)
+        answer, paper = solve(roomier), solve_as_paper(roomier)
         if paper is not None:
             assert paper.peak_mib <= roomier.room_mib
-            assert found.cost <= paper.cost + 1e-9
-        costs.append(math.inf if found is None else found.cost)
+            assert answer.cost <= paper.cost + 1e-9
+        costs.append(math.inf if answer is None else answer.cost)
     assert costs == sorted(costs, reverse=True)
 
 
 def chain(*, recomputed: list[bool], in_flight: int = 2) -> StageProblem:
     """Each layer one option, in one layout: static 10, kept 3, transient 7."""
-    layers = tuple(options_of([1], [2], [10], [3], [7], [each], [0]) for each in recomputed)
+    layers = tuple(options_of([1], [2], [10], [3], [7], [again], [0]) for again in recomputed)
     return StageProblem(layers, np.zeros((1, 1)), in_flight, 1e6)
 
 
@@ -81,22 +81,22 @@ def test_transitions_are_paid_both_ways_as_given() -> None:
     fixed = options_of([1], *[[0]] * 6)
     either = options_of([9, 1], *[[0, 0]] * 5, [0, 1])
     stage = StageProblem((fixed, either, either, fixed), np.array([[0.0, 2.0], [5.0, 0.0]]), 1, 0.0)
-    found = solve(stage)
-    assert (found.choice, found.time_ms) == ((0, 1, 1, 0), 11)
+    answer = solve(stage)
+    assert (answer.choice, answer.time_ms) == ((0, 1, 1, 0), 11)
 
 
 def test_many_equal_layers_as_each_apart_on_a_grid() -> None:
     """The paper's table is exact where memory is whole and nothing is transient."""
     rng = random.Random(0)
     options = [some_options(rng, 12, 3, most=30) for _ in range(2)]
-    options = [each._replace(transient_mib=0 * each.time_ms, piece=each.piece & ~1) for each in options]
+    options = [layer._replace(transient_mib=0 * layer.time_ms, piece=layer.piece & ~1) for layer in options]
     transitions = np.abs(np.subtract.outer(range(3), range(3))) * 1.0
     stage = StageProblem((options[0],) * 30 + (options[1],) * 20, transitions, 2, 0.0)
-    low, high = (sum(float(bound(each.weight_mib(2))) for each in stage.layers) for bound in (np.min, np.max))
+    low, high = (sum(float(end(layer.weight_mib(2))) for layer in stage.layers) for end in (np.min, np.max))
     for part in (0.05, 0.3, 0.6):
         roomy = replace(stage, capacity_mib=float(round(low + part * (high - low))))
-        found, paper = solve(roomy), solve_as_paper(roomy)
-        assert found.cost == pytest.approx(paper.cost)
+        answer, paper = solve(roomy), solve_as_paper(roomy)
+        assert answer.cost == pytest.approx(paper.cost)
 
 
 def test_nothing_fits() -> None:
@@ -113,8 +113,8 @@ def test_few_labels_give_a_choice_and_how_far_it_is_from_the_best(
     stage = some_stage(rng, (1,) * 12, count=8, num_layouts=3)
     best = solve(stage)
     monkeypatch.setattr(stage_solver, "MAX_LABELS", (2,))
-    found = solve(stage)
-    assert (found is None) == (best is None)
-    if found is not None and best is not None:
-        assert found.peak_mib <= stage.room_mib
-        assert found.min_cost - 1e-9 <= best.cost <= found.cost + 1e-9
+    answer = solve(stage)
+    assert (answer is None) == (best is None)
+    if answer is not None and best is not None:
+        assert answer.peak_mib <= stage.room_mib
+        assert answer.min_cost - 1e-9 <= best.cost <= answer.cost + 1e-9

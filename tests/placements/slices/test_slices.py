@@ -1,4 +1,4 @@
-"""Slices of a sequence: what they take, hold and wait for."""
+"""Sequence slices: their times, memory and dependencies."""
 
 import pytest
 
@@ -15,10 +15,10 @@ def test_slices_take_and_hold_together_what_the_whole_does(partition, split):
     whole = v_shape(3, 20, 40, split, 20, 20, 60, 0)
     cut = sliced(whole, 3, attention_share=0.4, kv_share=0.5, partition=partition)
     for block in whole.blocks:
-        own = [cut.by_name[f"{block.name}s{i}"] for i in range(3)]
-        ms = sum(cut.ms(each.time) for each in own)
+        slices = [cut.by_name[f"{block.name}s{i}"] for i in range(3)]
+        ms = sum(cut.ms(block.time) for block in slices)
         assert ms == pytest.approx(whole.ms(block.time), rel=1e-3)
-        assert [each.sequence_slice for each in own] == [0, 1, 2]
+        assert [block.sequence_slice for block in slices] == [0, 1, 2]
     held = sum(cut.by_name[f"F0s{i}"].memory for i in range(3))
     assert held % 60 == 0, "the unit of memory is a part of the old one"
 

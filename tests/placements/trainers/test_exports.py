@@ -46,7 +46,7 @@ def costs_of(plan: Plan) -> ShapeCosts:
 
 
 def to(export: Callable[[Planned], PlanExport], plan: Plan, gib: float = math.inf) -> PlanExport:
-    """Return a plan in a system's form, in so many GiB of each GPU."""
+    """Return a plan in a trainer's form, for GPUs with `gib` of memory."""
     costs = costs_of(plan)
     return export(planned_by(rate(plan, costs), costs, [gib] * plan.num_stages))
 
@@ -80,7 +80,7 @@ def parsed_megatron(exported: PlanExport) -> argparse.Namespace:
 
 
 def check_megatron(exported: PlanExport, num_gpus: int, capacity_gib: Sequence[float]) -> None:
-    """Assert what Megatron-LM asserts of its arguments, and that they are read back as what was counted."""
+    """Assert Megatron-LM's own conditions on its arguments, and that they read back as the planned job."""
     options, run = parsed_megatron(exported), exported.run
     assert megatron.read(words(exported.text), num_gpus) == exported.job
     check_job(exported, num_gpus)
@@ -106,7 +106,7 @@ def check_torchtitan(exported: PlanExport, num_gpus: int, capacity_gib: Sequence
 
 
 def check_job(exported: PlanExport, num_gpus: int) -> None:
-    """Assert that a job is of the GPUs and the batch of what is run."""
+    """Assert that a job has the GPUs and the batch of its plan."""
     job, plan = exported.job, exported.run.plan
     assert job.layout.degrees.num_gpus == num_gpus
     assert (job.layout.batch, job.layout.num_micro_batches) == (
@@ -198,8 +198,8 @@ def test_heads_that_do_not_divide_are_refused() -> None:
     assert isinstance(layer, TransformerLayer)
     few = replace(layer, num_heads=24, num_kv_heads=6, hidden_size=24 * 128)
     runs = tuple(
-        (count, few if isinstance(each, TransformerLayer) else replace(each, hidden_size=24 * 128))
-        for count, each in plan.model.runs
+        (count, few if isinstance(layer, TransformerLayer) else replace(layer, hidden_size=24 * 128))
+        for count, layer in plan.model.runs
     )
     plan = replace(plan, model=replace(plan.model, runs=runs))
     with told(PlanError, match="^num_kv_heads: 6 and 4 tensor-parallel GPUs do not divide one another$"):
@@ -254,14 +254,14 @@ def exported(plan: Plan) -> PlanExport:
 
 @pytest.mark.parametrize(("model", "memory_gib"), [("gpt3_1.3b", 8.0), ("swin_huge_32", 24.0)])
 def test_searched_plans_are_read_back_from_galvatrons_form(model: str, memory_gib: float) -> None:
-    found = search_plans(
+    answer = search_plans(
         ShapeCosts(read_model(model)),
         read_cluster("a100_8"),
         32,
         PlanOptions(TreeOptions(), memory_gib=memory_gib, num_micro_batches=(8,), num_plans=3),
     )
-    assert found.plans
-    for rated in found.plans:
+    assert answer.plans
+    for rated in answer.plans:
         plan = rated.plan
         inner = [s.tensor_innermost or 1 in (s.tensor_parallel, s.data_parallel) for s in plan.strategies]
         try:
@@ -284,9 +284,9 @@ def read_again(written: PlanExport) -> Plan:
 
 def test_galvatrons_form_by_hand() -> None:
     plan = usual_plan(UNSHARDED, UNSHARDED, LayerStrategy(1, 4, 3, "full"), LayerStrategy(4, 1))
-    found = exported(plan)
-    assert found.differs == ()
-    options = json.loads(found.text)
+    export = exported(plan)
+    assert export.differs == ()
+    options = json.loads(export.text)
     assert options == {
         "pp_deg": 2,
         "tp_sizes_enc": "1,4,2,2,2,2,2,2",

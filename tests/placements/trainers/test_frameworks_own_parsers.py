@@ -1,4 +1,4 @@
-"""What we write, read by the frameworks themselves: megatron-core 0.16 and torchtitan 0.3.0, where installed.
+"""Exported files read by the frameworks themselves: megatron-core 0.16 and torchtitan 0.3.0, where installed.
 
 ``pip install megatron-core==0.16.0 torchtitan==0.3.0`` beside this project, then run this file; see
 `docs/concepts/megatron.md`. Nothing here runs without them.
@@ -47,11 +47,11 @@ def test_megatron_reads_what_we_write(
     text: str, num_devices: int, num_layers: int, num_mtp: int, theirs: Any
 ) -> None:
     ours = read_notation(text, num_devices)
-    found = theirs(write_notation(ours), num_devices)
-    found.validate_layer_layout(num_layers, num_mtp or None)
+    parsed = theirs(write_notation(ours), num_devices)
+    parsed.validate_layer_layout(num_layers, num_mtp or None)
     for i, stage in enumerate(ours.stages):
         chunk, rank = divmod(i, num_devices)
-        assert "".join(LETTERS[each.name] for each in found.layout[rank][chunk]) == stage
+        assert "".join(LETTERS[part.name] for part in parsed.layout[rank][chunk]) == stage
 
 
 @pytest.mark.parametrize(
@@ -100,18 +100,18 @@ def test_torchtitans_command_line_takes_our_flags() -> None:
         assert checkpoint == "activation_checkpoint:none"
         kinds = [("parallelism", configs.ParallelismConfig), ("training", configs.TrainingConfig)]
         config = tyro.cli(make_dataclass("Job", kinds), args=words, registry=manager.custom_registry)
-        found, training = config.parallelism, config.training
+        parallelism, training = config.parallelism, config.training
         if degrees.pipeline > 1:
-            assert found.module_fqns_per_model_part == write_parts(job.stages)
-            assert found.pipeline_parallel_schedule == ("1F1B", "Interleaved1F1B")[degrees.chunks - 1]
+            assert parallelism.module_fqns_per_model_part == write_parts(job.stages)
+            assert parallelism.pipeline_parallel_schedule == ("1F1B", "Interleaved1F1B")[degrees.chunks - 1]
             assert training.local_batch_size == 8
-        assert found.pipeline_parallel_degree == degrees.pipeline
-        assert (found.tensor_parallel_degree, found.context_parallel_degree) == (
+        assert parallelism.pipeline_parallel_degree == degrees.pipeline
+        assert (parallelism.tensor_parallel_degree, parallelism.context_parallel_degree) == (
             degrees.tensor,
             degrees.context,
         )
-        assert found.expert_parallel_degree == degrees.expert
-        assert found.enable_sequence_parallel
+        assert parallelism.expert_parallel_degree == degrees.expert
+        assert parallelism.enable_sequence_parallel
         assert (training.seq_len, training.global_batch_size) == (4096, 8 * degrees.data)
 
 
@@ -142,7 +142,7 @@ def test_megatrons_configs_take_our_arguments(name: str, theirs: Any) -> None:
     job = job_of(name, Degrees(2, 4, 4, expert=experts, whole_experts=experts > 1))
     flags = given(shlex.split(megatron.write(job), comments=True))
     kind = configs.MLATransformerConfig if "--multi-latent-attention" in flags else configs.TransformerConfig
-    known = {each.name for each in fields(kind)}
+    known = {field.name for field in fields(kind)}
     values: dict[str, Any] = {"pipeline_dtype": torch.bfloat16}
     for flag, words in flags.items():
         field = NAMES.get(flag[2:].replace("-", "_"), flag[2:].replace("-", "_"))
@@ -170,7 +170,7 @@ def test_we_read_what_megatrons_timers_print(monkeypatch: pytest.MonkeyPatch) ->
     arguments |= {"global_batch_size": 4, "micro_batch_size": 1}
     text = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in arguments.items())
     text += timers.get_all_timers_string(["forward-compute", "backward-compute"])
-    found = read_log(text).rank_times
-    assert found.layout.of_rank == ("Ett", "tt", "ttL")
-    assert found.forward_ms == pytest.approx((4, 4, 6))
-    assert found.backward_ms == pytest.approx((8, 8, 10))
+    rank_times = read_log(text).rank_times
+    assert rank_times.layout.of_rank == ("Ett", "tt", "ttL")
+    assert rank_times.forward_ms == pytest.approx((4, 4, 6))
+    assert rank_times.backward_ms == pytest.approx((8, 8, 10))

@@ -1,4 +1,4 @@
-"""Plans of Galvatron: figures by hand, files there and back, what is refused, and plans that it ships."""
+"""Galvatron's plans: figures by hand, files there and back, refused files, and its shipped plans."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def placed(plan: Plan, options: CostOptions = USUAL, tick_ms: float | None = Non
 
 def test_blocks_are_those_of_the_strategies() -> None:
     placement = mixed(8)
-    found = {block.name: (block.kind, block.devices, block.data_parallel) for block in placement.blocks}
-    assert found == {
+    blocks = {block.name: (block.kind, block.devices, block.data_parallel) for block in placement.blocks}
+    assert blocks == {
         "F0": (Kind.F, (0,), 2),
         "F1": (Kind.F, (0,), 1),
         "F2": (Kind.F, (1,), 4),

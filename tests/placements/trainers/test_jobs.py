@@ -1,4 +1,4 @@
-"""What trainers are told: written and read back the same, of every known model and of layouts at random."""
+"""Trainers' options: written and read back the same, for every known model and random layouts."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def random_job(name: str, rng: random.Random) -> TrainerJob:
     )
 
 
-def as_told(job: TrainerJob) -> TrainerJob:
-    """Return what of a job torchtitan can be told."""
+def torchtitan_part(job: TrainerJob) -> TrainerJob:
+    """Return the part of a job that torchtitan has options for."""
     degrees = job.layout.degrees
     degrees = replace(
         degrees,
@@ -79,13 +79,13 @@ def test_jobs_of_all_models_and_random_layouts_are_read_back() -> None:
         text = megatron.write(job)
         assert megatron.read(words(text), job.layout.degrees.num_gpus) == job, name
         megatron_parser().parse_args(words(text))
-        told = as_told(job)
-        text = torchtitan.write(told)
+        expected = torchtitan_part(job)
+        text = torchtitan.write(expected)
         if torchtitan.registered(job.sizes):
-            assert torchtitan.read(words(text)) == told, name
+            assert torchtitan.read(words(text)) == expected, name
         elif job.layout.degrees.pipeline > 1:
             read = torchtitan.read(words(text))
-            assert (read.layout, read.stages) == (told.layout, told.stages)
+            assert (read.layout, read.stages) == (expected.layout, expected.stages)
 
 
 def test_models_that_are_no_decoders_are_refused() -> None:
@@ -102,11 +102,11 @@ def test_the_export_of_layouts_is_the_whole_job() -> None:
     """Once it had the number of layers, the pipeline's size and its layout alone."""
     layout = Layout(Degrees(tensor=2, pipeline=8, chunks=10, context=4), 1, 8)
     planned = planned_layout(exported("llama3_70b", layout))
-    found = megatron.to_megatron(planned)
-    assert found.run.plan == planned.plan
-    job = megatron.read(words(found.text), 64)
+    export = megatron.to_megatron(planned)
+    assert export.run.plan == planned.plan
+    job = megatron.read(words(export.text), 64)
     assert (job.layout, job.stages) == (layout, plan_stages(planned.plan, planned.chunks))
-    lines = found.text.splitlines()
+    lines = export.text.splitlines()
     for line in (
         *("--rotary-base 500000", "--group-query-attention", "--num-query-groups 8", "--cp-comm-type a2a"),
         *("--sequence-parallel", "--use-distributed-optimizer", "--bf16", "--micro-batch-size 1"),
@@ -121,9 +121,9 @@ def test_the_export_of_layouts_is_the_whole_job() -> None:
 def test_experts_latent_attention_and_further_tokens_are_exported() -> None:
     layout = Layout(Degrees(pipeline=2, data=4, expert=4), 1, 4, recompute="full", recomputed_layers=2)
     run = exported("deepseek_v3", layout, "h100_8", num_layers=7, num_predict_layers=1, num_experts=16)
-    found = megatron.to_megatron(planned_layout(run))
-    assert found.run.plan == run.plan, "it is told so"
-    lines = found.text.splitlines()
+    export = megatron.to_megatron(planned_layout(run))
+    assert export.run.plan == run.plan, "it is told so"
+    lines = export.text.splitlines()
     for line in (
         *("--multi-latent-attention", "--q-lora-rank 1536", "--kv-lora-rank 512", "--qk-head-dim 128"),
         *("--moe-layer-freq '([0]*3+[1]*4)'", "--moe-router-score-function sigmoid", "--num-experts 16"),
@@ -133,7 +133,7 @@ def test_experts_latent_attention_and_further_tokens_are_exported() -> None:
         "--pipeline-model-parallel-layout 'Et*4|t*3mL'",
     ):
         assert line in lines, line
-    assert megatron.read(words(found.text), 8) == found.job
+    assert megatron.read(words(export.text), 8) == export.job
     part = planned_layout(exported("llama3_8b", layout, "h100_8", num_layers=8), 18.0)
     titan = torchtitan.to_torchtitan(part).text
     assert "activation_checkpoint:full" in titan and "layers are shared otherwise than planned" in titan
@@ -142,18 +142,18 @@ def test_experts_latent_attention_and_further_tokens_are_exported() -> None:
 
 
 def test_parts_of_gpt_oss_and_weights_of_8_bits_are_exported() -> None:
-    def told(tensor: int, zero: Literal[0, 1]) -> PlanExport:
+    def export_of(tensor: int, zero: Literal[0, 1]) -> PlanExport:
         degrees = Degrees(tensor=tensor, data=8 // tensor, expert=8 // tensor)
         model = read_model("gpt_oss_20b", precision="mxfp8")
         run = UniformRun(model, read_cluster("b200_8"), Layout(degrees, 1, 2, zero=zero))
         return megatron.to_megatron(planned_layout(run, 1000.0))
 
-    found = told(1, 1)
+    export = export_of(1, 1)
     there = ("--softmax-type learnable", "--quick-geglu", "--fp8-param-gather", "--normalization RMSNorm")
-    assert {*there} <= {*found.text.splitlines()}
-    assert not {"--swiglu", "--disable-bias-linear", "--add-qkv-bias"} & {*words(found.text)}
-    assert megatron.read(words(found.text), 8) == found.job
-    text = told(2, 0).text
+    assert {*there} <= {*export.text.splitlines()}
+    assert not {"--swiglu", "--disable-bias-linear", "--add-qkv-bias"} & {*words(export.text)}
+    assert megatron.read(words(export.text), 8) == export.job
+    text = export_of(2, 0).text
     assert "--fp8-param-gather needs the distributed optimizer" in text
     assert "biases of experts need --expert-tensor-parallel-size 1" in text
 

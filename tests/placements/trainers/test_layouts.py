@@ -51,9 +51,9 @@ def test_megatrons_notation_is_read_back(layout: PipelineLayout) -> None:
     assert check_megatron(layout, layout.num_layers, layout.num_mtp or None) == layout
     if layout.num_layers:
         words = [str(word) for pair in arguments_of(layout, 7).items() for word in pair]
-        found = pipeline_of(words)
-        assert found.layout == layout
-        assert found.group == (7 if layout.num_chunks > 1 and layout.num_devices != 7 else None)
+        pipeline = pipeline_of(words)
+        assert pipeline.layout == layout
+        assert pipeline.group == (7 if layout.num_chunks > 1 and layout.num_devices != 7 else None)
 
 
 @given(layouts(with_mtp=False, empty=False))

@@ -34,21 +34,21 @@ MODELS = (
 
 
 def plan_of(model: Any, counts: tuple[int, ...]) -> Plan:
-    """Return a plan of four stages, of which each recomputes so many of its first layers."""
+    """Return a plan of four stages; stage i recomputes its first `counts[i]` layers."""
     size, over = divmod(len(model.layers), 4)
     experts = max(getattr(layer, "num_experts", 1) for layer in model.layers)
     ways = [LayerStrategy(1, 4, 1, expert_parallel=4 if experts > 1 else 1)] * len(model.layers)
     numbers = [size + (i < over) for i in range(4)]
     for shared in (False, True):
-        each = [alike(how, layer) if shared else how for how, layer in zip(ways, model.layers, strict=True)]
-        plan = Plan.of_sizes(model, read_cluster("h100_16"), numbers, each, 64, 8)
+        modes = [alike(how, layer) if shared else how for how, layer in zip(ways, model.layers, strict=True)]
+        plan = Plan.of_sizes(model, read_cluster("h100_16"), numbers, modes, 64, 8)
         for stage, count in zip(plan.stages, counts, strict=True):
             for i in plan.inner_layers(stage.layers)[:count]:
                 ways[i] = replace(ways[i], recompute="full")
     return plan
 
 
-def counts_told(trainer: str, files: dict[str, str], job: TrainerJob) -> list[int]:
+def recomputed_counts(trainer: str, files: dict[str, str], job: TrainerJob) -> list[int]:
     """Return how many layers of each stage a trainer recomputes by its files."""
     text, *more = files.values()
     if trainer in ("megatron", "flagscale"):
@@ -59,9 +59,9 @@ def counts_told(trainer: str, files: dict[str, str], job: TrainerJob) -> list[in
         ids = yaml.safe_load(text)["recompute_layer_ids"]
     else:
         base = type("FullAC", (), {"Config": object, "_wrap_block": lambda *_, **__: "wrapped"})
-        found: dict[str, Any] = {"FullAC": base}
-        exec("\n".join(line for line in more[0].splitlines() if "torchtitan" not in line), found)
-        wrap = found["SomeLayers"]()._wrap_block
+        names: dict[str, Any] = {"FullAC": base}
+        exec("\n".join(line for line in more[0].splitlines() if "torchtitan" not in line), names)
+        wrap = names["SomeLayers"]()._wrap_block
         ids = [i for i in range(100) if wrap(i, base_fqn=f"layers.{i}") == "wrapped"]
     return [sum(n in ids for part, n in stage if part == "t") for stage in job.stages.numbered]
 
@@ -74,11 +74,11 @@ def test_modes_by_stage_are_read_back_with_the_memory_of_the_plan(name: str) -> 
         counts = (2,) * 4 if trainer == "megatron" else mixed
         plan = plan_of(model, counts)
         job = plan_job(plan, 8, trainer)
-        found = counts_told(trainer, job_files(trainer, job, ()), job)
-        assert found == list(counts)
+        recomputed = recomputed_counts(trainer, job_files(trainer, job, ()), job)
+        assert recomputed == list(counts)
         sizes = {size: value for size, value in job.sizes.items() if size in sizes_of(decoder)}
-        again = plan_of(decoder(name, **sizes), tuple(found))
-        pairs = [rate(each, ShapeCosts(each.model)).stages for each in (again, plan)]
+        again = plan_of(decoder(name, **sizes), tuple(recomputed))
+        pairs = [rate(version, ShapeCosts(version.model)).stages for version in (again, plan)]
         for read, planned in zip(*pairs, strict=True):
             assert read.peak_mib == pytest.approx(planned.peak_mib, rel=0.03)
 
@@ -130,8 +130,8 @@ def test_primus_offloads_the_first_chunks_of_every_rank() -> None:
 
 
 def test_modes_of_a_placement() -> None:
-    found = chosen_modes(recomputing(), [(0, 0), (1, 0)], job((KEEP,), (KEEP,)), [1, 0])
-    assert found == ((ALL, KEEP), (KEEP, KEEP))
+    modes = chosen_modes(recomputing(), [(0, 0), (1, 0)], job((KEEP,), (KEEP,)), [1, 0])
+    assert modes == ((ALL, KEEP), (KEEP, KEEP))
     one = job((KEEP,), stages=("EtttL",))
     assert chosen_modes(offloading(), [(1,)], one, [0]) == ((HOST,),)
     with told(LayoutError, match="recomputing: its 2 forward blocks are not the 1 stages of the layout"):

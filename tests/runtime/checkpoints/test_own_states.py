@@ -45,7 +45,7 @@ def cut(lengths: Sequence[int], dim: int = 0) -> list[State]:
 
 def adamw(weights: list[Tensor], rate: float = 0.1) -> torch.optim.Optimizer:
     """Return an optimizer with a group for each parameter."""
-    groups = [{"params": [each], "weight_decay": 0.01 * n} for n, each in enumerate(weights)]
+    groups = [{"params": [weight], "weight_decay": 0.01 * n} for n, weight in enumerate(weights)]
     return torch.optim.AdamW(groups, lr=rate)
 
 
@@ -56,18 +56,18 @@ def step(state: State, optimizer: torch.optim.Optimizer) -> None:
 
 
 def on_devices(states: Sequence[State], part: Callable[[int, MemoryTransport], Any]) -> list[Any]:
-    """Return what a part returns on each device; the devices are in one process."""
+    """Return the results of a part on each device; the devices are in one process."""
     network = Network(len(states))
-    each = [
+    parts = [
         partial(part, device, MemoryTransport(network, device, frozenset())) for device in range(len(states))
     ]
-    return network.run(each)
+    return network.run(parts)
 
 
 def save(folder: Path, states: Sequence[State], optimizers: Sequence[Any], **extra: Any) -> None:
     def part(device: int, transport: MemoryTransport) -> None:
-        own = {name: values[device] for name, values in extra.items() if values[device] is not None}
-        state = TrainingState(states[device], optimizers[device], own)
+        entries = {name: values[device] for name, values in extra.items() if values[device] is not None}
+        state = TrainingState(states[device], optimizers[device], entries)
         Checkpoints(folder, transport, device).save(state, 3, FACTS)
 
     on_devices(states, part)
@@ -81,13 +81,11 @@ def load(folder: Path, states: Sequence[State], optimizers: Sequence[Any]) -> li
     return on_devices(states, part)
 
 
-def trained(
-    states: Sequence[State], steps: int, optimizer: Optimizers = adamw
-) -> list[torch.optim.Optimizer]:
-    optimizers = [optimizer(list(state.values())) for state in states]
+def trained(states: Sequence[State], steps: int, make: Optimizers = adamw) -> list[torch.optim.Optimizer]:
+    optimizers = [make(list(state.values())) for state in states]
     for _ in range(steps):
-        for state, each in zip(states, optimizers, strict=True):
-            step(state, each)
+        for state, optimizer in zip(states, optimizers, strict=True):
+            step(state, optimizer)
     return optimizers
 
 
@@ -123,11 +121,11 @@ def test_shards_of_any_length_are_cut_anew(
             weight.data.zero_()
     optimizers = [make(list(state.values())) for state in others]
     load(tmp_path, others, optimizers)
-    for state, each in zip(others, optimizers, strict=True):
-        step(state, each)
-        step(state, each)
-    found = torch.cat([next(iter(state.values())) for state in others])
-    assert torch.allclose(found, next(iter(whole[0].values())), rtol=1e-6)
+    for state, updater in zip(others, optimizers, strict=True):
+        step(state, updater)
+        step(state, updater)
+    joined = torch.cat([next(iter(state.values())) for state in others])
+    assert torch.allclose(joined, next(iter(whole[0].values())), rtol=1e-6)
     assert all(torch.equal(list(state.values())[1], list(others[0].values())[1]) for state in others)
 
 
@@ -169,7 +167,7 @@ def test_an_optimizer_of_another_class_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_callers_add_comes_back(tmp_path: Path) -> None:
-    """To each device its own; on another number of devices that of the first that had it."""
+    """Each device gets its own entry back; another number of devices gets the first device's entry."""
     states = cut([3, 4])
     added = {"loader": [{"batch": 7}, {"batch": 8}], "scale": [2.0, None], "last": [None, torch.ones(2)]}
     save(tmp_path, states, [None, None], **added)
@@ -215,6 +213,6 @@ def test_tools_of_pytorch_read_the_files(tmp_path: Path) -> None:
     states = cut([3, 4])
     save(tmp_path, states, trained(states, 1))
     dcp_to_torch_save(tmp_path / "iteration_3", tmp_path / "whole.pt")
-    found = torch.load(tmp_path / "whole.pt", weights_only=False)
-    assert torch.equal(found["parameters/table"], torch.cat([next(iter(state.values())) for state in states]))
-    assert found["optimizer/table/exp_avg"].shape == (7, 5)
+    saved = torch.load(tmp_path / "whole.pt", weights_only=False)
+    assert torch.equal(saved["parameters/table"], torch.cat([next(iter(state.values())) for state in states]))
+    assert saved["optimizer/table/exp_avg"].shape == (7, 5)

@@ -48,12 +48,12 @@ def test_a_run_goes_on_on_other_devices_and_back(tmp_path: Path) -> None:
     whole = run(tmp_path / "one", V2, 8, "in_process")
     assert whole.comparison is not None and whole.comparison.bitwise_equal
     here, resume = tmp_path / "many", {"resume": tmp_path / "many/all"}
-    found = [run(here, V4, 2, "fork"), run(here, V2, 4, "in_process", **resume)]
-    exact = [loss for each in found for loss in each.losses]
+    runs = [run(here, V4, 2, "fork"), run(here, V2, 4, "in_process", **resume)]
+    exact = [loss for result in runs for loss in result.losses]
     assert exact == list(whole.losses[:4]), "each block is on one device, so that all bits are equal"
-    found = [run(here, M2, 6, "fork", **resume), run(here, V4, 8, "in_process", **resume)]
-    assert [each.first_iteration for each in found] == [4, 6]
-    near = torch.tensor([loss for each in found for loss in each.losses], dtype=torch.float64)
+    runs = [run(here, M2, 6, "fork", **resume), run(here, V4, 8, "in_process", **resume)]
+    assert [result.first_iteration for result in runs] == [4, 6]
+    near = torch.tensor([loss for result in runs for loss in result.losses], dtype=torch.float64)
     assert torch.allclose(near, torch.tensor(whole.losses[4:], dtype=torch.float64), rtol=1e-12, atol=0)
     ours, theirs = (read_parameters(tmp_path / name / "all") for name in ("many", "one"))
     assert ours.keys() == theirs.keys()
@@ -71,14 +71,14 @@ def test_uneven_shards_and_copies_are_written_once_each(tmp_path: Path) -> None:
     )
     run(tmp_path, one_f_one_b(groups, 4), 2, "fork")
     contents = ShardReader(tmp_path / "all/iteration_2")._metadata.state_dict_metadata
-    tables = {name: each for name, each in contents.items() if ".tokens" in name and "step" not in name}
+    tables = {name: entry for name, entry in contents.items() if ".tokens" in name and "step" not in name}
     assert {name for name in tables if name.startswith("parameters/")} == {
         "parameters/embedding.tokens",
         "parameters/output.tokens",
     }
-    for each in tables.values():
-        assert sorted(tuple(chunk.sizes) for chunk in each.chunks) == [(128, 4), (129, 4)]
-        assert sorted(tuple(chunk.offsets) for chunk in each.chunks) == [(0, 0), (129, 0)]
+    for table in tables.values():
+        assert sorted(tuple(chunk.sizes) for chunk in table.chunks) == [(128, 4), (129, 4)]
+        assert sorted(tuple(chunk.offsets) for chunk in table.chunks) == [(0, 0), (129, 0)]
     whole = run(tmp_path / "one", V2, 4, "in_process")
     for schedule in (gpipe(x_shape(2), 2), V2):
         resumed = run(tmp_path, schedule, 4, "fork", resume=tmp_path / "all", checkpoint_every=0)
@@ -93,12 +93,12 @@ def test_other_options_are_allowed_and_said(tmp_path: Path, caplog: pytest.LogCa
     assert not caplog.messages
     other = {"learning_rate": 0.05, "weight_decay": 0.1}
     more = one_f_one_b(v_shape(4), 6)
-    found = run(tmp_path, more, 3, "in_process", model=other, resume=tmp_path / "all", checkpoint_every=1)
+    result = run(tmp_path, more, 3, "in_process", model=other, resume=tmp_path / "all", checkpoint_every=1)
     said = [line for line in caplog.messages if line.startswith("resume:")]
     assert said == [
         f"resume: from {tmp_path}/all/iteration_2, with another learning_rate 0.01 -> 0.05, "
         "weight_decay 0.0 -> 0.1, num_micro_batches 4 -> 6, placement (same name, other blocks)",
         "resume: not compared with the unpipelined model, as options have changed since the run began",
     ]
-    assert found.comparison is None
-    assert len(found.losses[0]) == 6
+    assert result.comparison is None
+    assert len(result.losses[0]) == 6

@@ -1,4 +1,4 @@
-"""Checkpoints: a run that died goes on to the same bits; what is torn or of another run is not used."""
+"""Checkpoints: a run that died goes on to the same bits; torn files and other runs' files are not used."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def test_a_manifest_that_is_none_is_passed_over(
     path = checkpoints / "iteration_3/manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
     facts = facts_of(read_script(tmp_path / "scripts/device_0.py"))
-    found = check_resume(checkpoints, facts, 3)
-    assert found.iterations == 2, "the third's would be all of them"
-    assert found.notes == (f"resume: {path.parent} is passed over, its file manifest.json cannot be read",)
+    resumed = check_resume(checkpoints, facts, 3)
+    assert resumed.iterations == 2, "the third's would be all of them"
+    assert resumed.notes == (f"resume: {path.parent} is passed over, its file manifest.json cannot be read",)
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_the_newest_checkpoints_are_kept(kept: int, expected: list[int], tmp_pat
     scripts = scripts_of(gpipe(v_shape(2), 1), tmp_path / "scripts")
     options = {"checkpoint_every": 1, "checkpoints": tmp_path / "all", "verify": "none"}
     run(scripts, 5, keep_checkpoints=kept, **options)
-    found = sorted(int(path.name.removeprefix("iteration_")) for path in (tmp_path / "all").iterdir())
-    assert found == expected
+    left = sorted(int(path.name.removeprefix("iteration_")) for path in (tmp_path / "all").iterdir())
+    assert left == expected
     assert has_whole(tmp_path / "all")
     assert not has_whole(tmp_path / "scripts")
 
@@ -242,7 +242,7 @@ def test_the_manifest_is_on_the_disk_last(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Path, "replace", record_name)
     run(scripts, 1, checkpoint_every=1, checkpoints=tmp_path / "all", verify="none")
     first = happened.index("flush all")
-    happened = [each for each in happened[first:] if re.search("all$|iteration_1|__|metadata|manifest", each)]
+    happened = [line for line in happened[first:] if re.search("all$|iteration_1|__|metadata|manifest", line)]
     assert happened == [
         *("flush all", "flush __0_0", "flush iteration_1"),
         *("flush metadata", "flush iteration_1"),

@@ -1,4 +1,4 @@
-"""Clock control through the real pynvml against the simulated driver, and what goes wrong besides."""
+"""Clock control through the real pynvml against the simulated driver, and its failures."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_lowering_waits_for_the_dwell_and_a_raise_does_not() -> None:
 
 
 def test_a_second_run_leaves_the_clock_to_the_first(driver: FakeDriver) -> None:
-    """It would unlock what the first one locks; the other GPU is free."""
+    """The second run would unlock the first one's clock; the other GPU is free."""
     first, other = NvmlClock("0"), NvmlClock("1")
     first.set(1335)
     driver.wait_for("0 lock 1335 1335")

@@ -53,8 +53,8 @@ def test_what_is_measured_is_the_latency_of_the_driver(driver: FakeDriver, laten
     for change in changes:
         known_ms = latency_ms + (8.0 if change.to_mhz < 700 else 0.0)
         assert len(change.latency_ms) == 2
-        for found_ms in change.latency_ms:
-            assert found_ms == pytest.approx(known_ms, abs=BLOCK_MS)
+        for measured_ms in change.latency_ms:
+            assert measured_ms == pytest.approx(known_ms, abs=BLOCK_MS)
 
 
 def test_a_clock_that_comes_after_the_window_is_an_error(driver: FakeDriver) -> None:
@@ -91,8 +91,8 @@ def test_the_command_measures_and_writes_a_file(driver: FakeDriver, tmp_path: Pa
     assert [change[:2] for change in data["changes"]] == [
         [500, 1000], [1000, 500], [500, 2000], [2000, 500], [1000, 2000], [2000, 1000]
     ]  # fmt: skip
-    for _, to_mhz, found_ms in data["changes"]:
-        assert min(found_ms) >= (32.0 if to_mhz < 900 else 12.0)
+    for _, to_mhz, measured_ms in data["changes"]:
+        assert min(measured_ms) >= (32.0 if to_mhz < 900 else 12.0)
     table = read_clock_latency(path)
     assert table.to_ms(500) >= 32.0
     assert table.longest_ms >= table.typical_ms >= 12.0

@@ -25,7 +25,7 @@ class Stream:
         self.ends: list[FakeEvent] = []
 
     def hand_over(self, number: int) -> None:
-        """Let the script run ahead by so many blocks."""
+        """Let the script run ahead by `number` blocks."""
         for _ in range(number):
             self.begins.append(FakeEvent())
             self.ends.append(FakeEvent())
@@ -33,7 +33,7 @@ class Stream:
             self.follower.after(self.ends[-1])
 
     def reach(self, event: FakeEvent, at_s: float) -> list[int]:
-        """Let the stream come to an event; return what was passed on by then."""
+        """Let the stream come to an event; return the clocks set by then."""
         event.at_s = at_s
         return self.see(at_s)
 
@@ -83,7 +83,7 @@ def test_the_next_clock_is_asked_for_ahead_once_the_length_is_known() -> None:
 
 
 def test_a_new_plan_is_followed_from_its_first_block_on() -> None:
-    """Also by a script that asked for no clocks; the clock after a block is that of the new plan."""
+    """Also by a script without clocks of its own; the clock after a block comes from the new plan."""
     for clocks in ((1410, 900), ()):
         stream = Stream(*clocks)
         runs = [Run(f"F{i}", 0, clock_mhz=mhz) for i, mhz in enumerate((800, 700, None))]

@@ -1,4 +1,4 @@
-"""Generated scripts: their text, and that they call exactly what the programs say."""
+"""Generated scripts: their text, and that they call exactly the programs' instructions."""
 
 from __future__ import annotations
 

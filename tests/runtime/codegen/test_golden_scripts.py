@@ -1,4 +1,4 @@
-"""Golden scripts: what generation writes, to be read, and run as they lie there against the plain model."""
+"""Golden scripts: the generator's output, to be read, and run as they are against the unpipelined model."""
 
 from __future__ import annotations
 

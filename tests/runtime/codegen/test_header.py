@@ -1,4 +1,4 @@
-"""What a script says at its top: which device it is, how all are started, the schedule with its own row."""
+"""Headers of scripts: the device, how to start all scripts, and the schedule with the device's row."""
 
 from __future__ import annotations
 

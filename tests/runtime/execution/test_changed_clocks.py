@@ -143,6 +143,6 @@ def test_a_block_of_several_devices_has_one_clock(tmp_path: Path) -> None:
 
 
 def test_a_profile_is_not_taken_of_scripts_with_clocks(v_scripts: Path) -> None:
-    """It goes through all clocks, so those of the scripts would have no effect."""
+    """A profile goes through all clocks, so the scripts' clocks would have no effect."""
     with pytest.raises(LaunchError, match="a profile goes through all clocks; make scripts without clocks"):
         launched(v_scripts, 2, 1, launcher="in_process", sweep=Sweep(iterations=1))

@@ -46,8 +46,8 @@ def model_of(programs: Programs, **more: object) -> ModelOptions:
 @pytest.mark.parametrize(("shape", "blocking"), [("k_shape", False), ("nn_shape", True)])
 def test_shapes_equal_the_unpipelined_model(shape: str, blocking: bool) -> None:
     programs = lower(gpipe(SHAPES[shape](), 3))
-    found = trained(programs, model_of(programs), launcher="fork", blocking=blocking)
-    require_equal(comparison_of(found))
+    result = trained(programs, model_of(programs), launcher="fork", blocking=blocking)
+    require_equal(comparison_of(result))
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [("k_shape", "bfloat16"), ("nn_shape", "float64")])
@@ -123,7 +123,7 @@ class EventClock(RecordingClock):
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens on a machine whose GPU is a fake that writes down who waits for it."""
+    """Events on a machine whose fake GPU records each wait."""
     happened: list[str] = []
 
     class Stream:
@@ -272,12 +272,12 @@ class MarkedStream:
 
 def test_the_script_stays_so_many_blocks_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = MarkedStream(monkeypatch, ahead=2)
-    found = []
+    counts = []
     for _ in range(6):
         stream.script.reach(RUN)
         stream.script.stop(RUN, [])
-        found.append((stream.given, stream.reached))
-    assert found == [(1, 0), (2, 0), (3, 0), (4, 1), (5, 2), (6, 3)]
+        counts.append((stream.given, stream.reached))
+    assert counts == [(1, 0), (2, 0), (3, 0), (4, 1), (5, 2), (6, 3)]
     stream.script.drain()
     assert stream.reached == stream.given == 7
 

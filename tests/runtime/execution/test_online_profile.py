@@ -58,14 +58,14 @@ class Plans:
 def simulated(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Devices of forked processes compute on the CPU, in the time and with the energy of simulated GPUs."""
     driver.setup(2, CLOCKS)
-    own: list[FakeGpu] = []
+    gpus: list[FakeGpu] = []
 
     class OfSimulatedGpu(DeviceProfiler):
         def __init__(self, sweep: Sweep, placement: Any, transport: Any, *more: Any) -> None:
             super().__init__(sweep, placement, transport, *more)
             device = more[1]
             gpu = FakeGpu(driver, device, DirectClock(device))
-            own.append(gpu)
+            gpus.append(gpu)
             meet = self.profiler.meet
             few = Sweep(iterations=1, rises=2)
             self.profiler = Profiler(gpu, few, gpu, CLOCKS, settle=gpu.settle, meet=meet)  # type: ignore[arg-type]
@@ -77,13 +77,13 @@ def simulated(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
         self: Blocks, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = "keep"
     ) -> Mapping[str, Tensor]:
         made = run(self, block, micro_batch, arrived, mode)
-        if own:
-            own[0].cycles(CYCLES[block])
+        if gpus:
+            gpus[0].cycles(CYCLES[block])
         return made
 
     monkeypatch.setattr(device_profiler, "WAIT_S", 0.0)
     monkeypatch.setattr(device_context, "DeviceProfiler", OfSimulatedGpu)
-    monkeypatch.setattr(device_context, "open_gpu_clock", lambda *_: DirectClock(int(own[0]._index)))
+    monkeypatch.setattr(device_context, "open_gpu_clock", lambda *_: DirectClock(int(gpus[0]._index)))
     monkeypatch.setattr(device_context, "plans_from_environment", lambda: Plans(os.environ))
     monkeypatch.setattr(Blocks, "run", run_and_count)
 
@@ -99,18 +99,18 @@ def test_a_job_profiles_uploads_and_follows_its_plans(simulated: None, tmp_path:
     """The command runs in this process; the devices are its forks and see the simulated driver."""
     more = ("runtime.server=own", "runtime.profile_online=true", "runtime.iterations=14")
     run_here("run", [*SMALL, *more], tmp_path / "out")
-    found = json.loads((tmp_path / "out/measurement.json").read_text())
+    measurement = json.loads((tmp_path / "out/measurement.json").read_text())
     frontier = Frontier.from_json(tmp_path / "out/served_frontier.json")
-    (first, one, shortest_ms), (second, two, longer_ms) = found["plans"]
+    (first, one, shortest_ms), (second, two, longer_ms) = measurement["plans"]
     assert (one, two, second) == (1, 2, first + 2)
     assert shortest_ms == frontier.shortest.time_ms < longer_ms == frontier.at(1.5 * shortest_ms).time_ms
     assert first <= 1 + len(CLOCKS), "one iteration warms up, then there is one at each clock"
     for device in (0, 1):
-        orders = found["clock_requests"][str(device)]
+        orders = measurement["clock_requests"][str(device)]
         plan = frontier.shortest.clock_mhz
         assert set(orders) <= set(CLOCKS)
         assert sorted(orders[:12]) == sorted(2 * [*plan[f"F{device}"], *plan[f"B{device}"]])
-    assert found["bitwise_equal"] is True
+    assert measurement["bitwise_equal"] is True
 
 
 def test_what_measures_no_energy_or_has_no_server_is_refused(

@@ -27,9 +27,9 @@ from schedsearch.searches.search import search
 
 def test_what_is_found_with_streams_is_run_on_them(tmp_path: Path) -> None:
     """The layer of the example, in DeepSeek-V3's times: found, written, run beside, of the same bits."""
-    found = search(read_placement("examples/communication.yaml"), 5, work_limit=5)
+    answer = search(read_placement("examples/communication.yaml"), 5, work_limit=5)
     trace = tmp_path / "trace.json"
-    programs = check(lower(found.schedule))
+    programs = check(lower(answer.schedule))
     measured = trained(programs, SMALL_MOE, tmp_path / "scripts", launcher="fork", trace_file=trace)
     require_exact(comparison_of(measured))
     text = (tmp_path / "scripts" / "device_0.py").read_text()
@@ -45,10 +45,10 @@ def test_what_is_found_with_streams_is_run_on_them(tmp_path: Path) -> None:
 def test_processes_exchange_tokens_beside_their_computing(placement: Placement, num_layers: int) -> None:
     """Cut attention adds in another order, so float64 has to do; without it nothing differs."""
     programs = check(lower(moe_schedule(placement, 4)))
-    found = compared(programs, SMALL_MOE | {"num_layers": num_layers}, "fork")
-    assert found.bitwise_equal and max(errors(found)) < 1e-13
+    comparison = compared(programs, SMALL_MOE | {"num_layers": num_layers}, "fork")
+    assert comparison.bitwise_equal and max(errors(comparison)) < 1e-13
     if num_layers == 2:
-        require_exact(found)
+        require_exact(comparison)
 
 
 def test_programs_and_scripts_name_streams(tmp_path: Path) -> None:
@@ -56,13 +56,13 @@ def test_programs_and_scripts_name_streams(tmp_path: Path) -> None:
     programs = check(lower(schedule))
     assert "run dispatch_F0 #0 on communication" in str(programs)
     assert schedule_of(programs) == schedule
-    for each in programs.instructions[0]:
-        assert parse_instruction(str(each)) == each
+    for instruction in programs.instructions[0]:
+        assert parse_instruction(str(instruction)) == instruction
     assert parse_instruction("run F #1 recompute on copy_x") == Run("F", 1, "recompute", "copy_x")
     generate(programs, {}, SMALL_MOE, tmp_path)
     assert programs_of(read_scripts(tmp_path)) == programs
     at = programs.instructions[0].index(Run("dispatch_F0", 0, stream=COMMUNICATION))
-    wrong = edited(programs, 0, lambda own: own.__setitem__(at, Run("dispatch_F0", 0)))
+    wrong = edited(programs, 0, lambda program: program.__setitem__(at, Run("dispatch_F0", 0)))
     with pytest.raises(UnsafeProgramsError, match="stream 'compute', but it is a block of 'communication'"):
         check(wrong)
 
@@ -72,7 +72,7 @@ def test_collectives_of_a_stream_in_two_orders_are_unsafe() -> None:
     programs = lower(moe_schedule(moe_stages([(0, 1)]), 4))
 
     def swap(program: list[Instruction]) -> None:
-        on = [i for i, each in enumerate(program) if isinstance(each, Run) and each.stream == COMMUNICATION]
+        on = [i for i, run in enumerate(program) if isinstance(run, Run) and run.stream == COMMUNICATION]
         first = next(i for i in on if program[i] == Run("dispatch_F0", 3, stream=COMMUNICATION))
         second = on[on.index(first) - 1]
         program.insert(second, program.pop(first))
@@ -89,9 +89,7 @@ def test_clocks_and_backwards_elsewhere_are_refused(tmp_path: Path) -> None:
     path.write_text(text.replace(', stream="communication"', ', clock_mhz=900, stream="communication"', 1))
     with pytest.raises(ScriptError, match="clock_mhz=900 on the stream 'communication'"):
         read_scripts(tmp_path)
-    blocks = tuple(
-        replace(each, stream="compute") if each.name == "combine_B0" else each for each in placement.blocks
-    )
+    blocks = tuple(replace(b, stream="compute") if b.name == "combine_B0" else b for b in placement.blocks)
     with told(UnrunnablePlacementError, match=r"blocks \(combine_B0\).stream: is 'compute', that of"):
         lower(moe_schedule(replace(placement, blocks=blocks), 2))
 
@@ -108,7 +106,7 @@ def test_a_stream_runs_beside_in_order_and_hands_on_what_fails() -> None:
     later = [streams.run(COMMUNICATION, lambda n=n: job(n)) for n in range(3)]  # type: ignore[misc]
     assert not seen, "the script went on"
     begun.set()
-    assert [int(each()["next"]) for each in later] == seen == [0, 1, 2]
+    assert [int(wait()["next"]) for wait in later] == seen == [0, 1, 2]
     streams.finish()
 
     def fail() -> dict[str, torch.Tensor]:

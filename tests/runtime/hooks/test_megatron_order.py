@@ -44,21 +44,21 @@ def trained(schedule: Schedule, folder: Path, given: Any = None, **others: Any) 
     placement = schedule.placement
 
     def rank_of(rank: int) -> Any:
-        found = meet(rank, placement.num_devices, folder)
+        group = meet(rank, placement.num_devices, folder)
         chunks = chunks_of(rank, placement, given or config())
-        losses = step(MegatronOrder(schedule), chunks, found, **others)
+        losses = step(MegatronOrder(schedule), chunks, group, **others)
         return losses, gradients(chunks)
 
     return join(placement.num_devices, rank_of, folder)
 
 
-def in_order(found: list[Any], num_stages: int) -> list[torch.Tensor]:
+def in_order(results: list[Any], num_stages: int) -> list[torch.Tensor]:
     """Gradients of all stages, by stage."""
-    ranks = len(found)
+    ranks = len(results)
     return [
         gradient
         for stage in range(num_stages)
-        for gradient in found[stage % ranks][1][2 * (stage // ranks) : 2 * (stage // ranks) + 2]
+        for gradient in results[stage % ranks][1][2 * (stage // ranks) : 2 * (stage // ranks) + 2]
     ]
 
 
@@ -67,12 +67,12 @@ def test_losses_and_gradients_are_those_of_one_piece(name: str, tokens: bool, tm
     schedule = ORDERS[name]
     num_stages = len(schedule.placement.blocks) // 2
     others = {"forward_step_func": forward_step_of_tokens} if tokens else {}
-    found = trained(schedule, tmp_path, **others)
+    results = trained(schedule, tmp_path, **others)
     losses, wanted = in_one_piece(num_stages, tokens)
-    for rank, (own, _) in enumerate(found):
-        expected = losses if rank == len(found) - 1 else []
-        assert [each["loss"].item() for each in own] == pytest.approx(expected, rel=1e-6)
-    torch.testing.assert_close(in_order(found, num_stages), wanted)
+    for rank, (reports, _) in enumerate(results):
+        expected = losses if rank == len(results) - 1 else []
+        assert [report["loss"].item() for report in reports] == pytest.approx(expected, rel=1e-6)
+    torch.testing.assert_close(in_order(results, num_stages), wanted)
 
 
 def test_receives_posted_early_change_nothing(tmp_path: Path) -> None:
@@ -80,23 +80,23 @@ def test_receives_posted_early_change_nothing(tmp_path: Path) -> None:
     assert programs != lower(ORDERS["1F1B"])
 
     def rank_of(rank: int) -> Any:
-        found, chunks = meet(rank, 2, tmp_path), chunks_of(rank, programs.placement, config())
-        return step(MegatronOrder(programs), chunks, found), gradients(chunks)
+        group, chunks = meet(rank, 2, tmp_path), chunks_of(rank, programs.placement, config())
+        return step(MegatronOrder(programs), chunks, group), gradients(chunks)
 
     torch.testing.assert_close(in_order(join(2, rank_of, tmp_path), 2), in_one_piece(2)[1])
 
 
 def test_forward_only_gives_losses_and_no_gradients(tmp_path: Path) -> None:
-    found = trained(ORDERS["interleaved"], tmp_path, forward_only=True)
+    results = trained(ORDERS["interleaved"], tmp_path, forward_only=True)
     losses, _ = in_one_piece(4)
-    assert [each["loss"].item() for each in found[1][0]] == pytest.approx(losses, rel=1e-6)
-    assert found[0] == ([], [])
-    assert found[1][1] == []
+    assert [report["loss"].item() for report in results[1][0]] == pytest.approx(losses, rel=1e-6)
+    assert results[0] == ([], [])
+    assert results[1][1] == []
 
 
 def test_what_is_collected_instead_of_losses(tmp_path: Path) -> None:
-    found = trained(ORDERS["1F1B"], tmp_path, forward_only=True, collect_non_loss_data=True)
-    assert [set(each) for each in found[1][0]] == [{"output"}] * NUM_MICRO_BATCHES
+    results = trained(ORDERS["1F1B"], tmp_path, forward_only=True, collect_non_loss_data=True)
+    assert [set(report) for report in results[1][0]] == [{"output"}] * NUM_MICRO_BATCHES
 
 
 def test_copies_are_summed_once_and_gradients_finished(tmp_path: Path) -> None:
@@ -104,16 +104,16 @@ def test_copies_are_summed_once_and_gradients_finished(tmp_path: Path) -> None:
     schedule = ORDERS["interleaved"]
 
     def rank_of(rank: int) -> Any:
-        told: list[Any] = []
+        calls: list[Any] = []
 
         @contextmanager
         def no_sync(chunk: int) -> Any:
-            told.append(("off", chunk))
+            calls.append(("off", chunk))
             yield
-            told.append(("on", chunk))
+            calls.append(("on", chunk))
 
         def finish(chunks: Any, tokens: Any, pg_collection: Any, force_all_reduce: bool) -> None:
-            told.append(("finish", len(chunks), tokens.item(), force_all_reduce))
+            calls.append(("finish", len(chunks), tokens.item(), force_all_reduce))
 
         given = config(
             no_sync_func=[lambda i=i: no_sync(i) for i in range(2)],
@@ -121,19 +121,19 @@ def test_copies_are_summed_once_and_gradients_finished(tmp_path: Path) -> None:
             finalize_model_grads_func=finish,
             calculate_per_token_loss=True,
         )
-        found, chunks = meet(rank, 2, tmp_path), chunks_of(rank, schedule.placement, given)
+        group, chunks = meet(rank, 2, tmp_path), chunks_of(rank, schedule.placement, given)
         others = {"forward_step_func": forward_step_of_tokens, "force_all_reduce": True}
-        step(MegatronOrder(schedule), chunks, found, **others)
-        return told, gradients(chunks)
+        step(MegatronOrder(schedule), chunks, group, **others)
+        return calls, gradients(chunks)
 
-    found = join(2, rank_of, tmp_path)
-    for told, _ in found:
-        assert [each[:2] for each in told] == [("off", 0), ("off", 1), ("on", 1), ("on", 0), ("finish", 2)]
-        assert told[-1][3] is True
-    assert found[0][0][-1][2] == 0
+    results = join(2, rank_of, tmp_path)
+    for calls, _ in results:
+        assert [call[:2] for call in calls] == [("off", 0), ("off", 1), ("on", 1), ("on", 0), ("finish", 2)]
+        assert calls[-1][3] is True
+    assert results[0][0][-1][2] == 0
     losses, _ = in_one_piece(4)
-    assert found[1][0][-1][2] == sum(1 + int(loss * 7) % 5 for loss in losses)
-    assert found[0][1][0].abs().sum() > 0
+    assert results[1][0][-1][2] == sum(1 + int(loss * 7) % 5 for loss in losses)
+    assert results[0][1][0].abs().sum() > 0
 
 
 def test_an_order_is_read_from_its_files(tmp_path: Path) -> None:

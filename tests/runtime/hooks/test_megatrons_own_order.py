@@ -30,7 +30,7 @@ def module(name: str) -> Any:
 
 
 def on_the_cpu() -> None:
-    """Let what megatron-core makes on the GPU be on the CPU, in this process."""
+    """Make megatron-core create its tensors on the CPU, in this process."""
     made = torch.zeros
 
     def zeros(*sizes: Any, device: Any = None, **how: Any) -> Any:
@@ -70,7 +70,7 @@ def test_a_gpt_of_megatrons_own_code(name: str, tmp_path: Path) -> None:
         state.initialize_model_parallel(
             pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=virtual
         )
-        return [trained(each, rank, virtual) for each in (theirs.get_forward_backward_func(), ours)]
+        return [trained(function, rank, virtual) for function in (theirs.get_forward_backward_func(), ours)]
 
     ours = MegatronOrder(schedule)
 
@@ -114,7 +114,7 @@ def test_a_gpt_of_megatrons_own_code(name: str, tmp_path: Path) -> None:
             tokens = next(data)
             mask = torch.ones(length, length).triu(1).bool()[None, None]
             output = model(tokens, torch.arange(length).expand(2, -1), mask, labels=tokens)
-            return output, lambda found: (found.mean(), {"loss": found.detach().mean()})
+            return output, lambda loss: (loss.mean(), {"loss": loss.detach().mean()})
 
         iterators = [batches() for _ in chunks]
         losses = function(
@@ -125,10 +125,10 @@ def test_a_gpt_of_megatrons_own_code(name: str, tmp_path: Path) -> None:
             seq_length=length,
             micro_batch_size=2,
         )
-        return [each["loss"].item() for each in losses], gradients(chunks)
+        return [report["loss"].item() for report in losses], gradients(chunks)
 
-    for rank, (megatrons, found) in enumerate(join(2, rank_of, tmp_path)):
-        assert megatrons[0] == found[0]
-        assert len(found[0]) == (NUM_MICRO_BATCHES if rank == 1 else 0)
-        assert len(found[1]) > 10
-        torch.testing.assert_close(found[1], megatrons[1], rtol=1e-5, atol=1e-8)
+    for rank, (megatrons, by_order) in enumerate(join(2, rank_of, tmp_path)):
+        assert megatrons[0] == by_order[0]
+        assert len(by_order[0]) == (NUM_MICRO_BATCHES if rank == 1 else 0)
+        assert len(by_order[1]) > 10
+        torch.testing.assert_close(by_order[1], megatrons[1], rtol=1e-5, atol=1e-8)

@@ -51,7 +51,7 @@ def inputs() -> list[Tensor]:
 
 
 def run_in_order(order: list[str], stage: nn.Module, calls: str = "torch") -> None:
-    """Run a stage as a pipeline does: what it returns is kept until its gradient comes."""
+    """Run a stage as a pipeline does: each output is kept until its gradient comes."""
     waiting: list[Tensor] = []
     data = iter(inputs())
     for block in order:
@@ -77,7 +77,7 @@ def order(schedule: Schedule, device: int) -> list[str]:
 
 
 def gradients(stage: nn.Module) -> list[Tensor]:
-    return [each.grad for each in stage.parameters() if each.grad is not None]
+    return [weight.grad for weight in stage.parameters() if weight.grad is not None]
 
 
 @pytest.mark.parametrize(("device", "calls"), [(0, "torch"), (1, "megatron")])
@@ -165,8 +165,9 @@ def test_a_plan_of_another_schedule_is_refused(
     clock_mhz: Mapping[str, Sequence[int]], device: int, message: str
 ) -> None:
     plan = replace(plan_of(SCHEDULE), clock_mhz=clock_mhz)
-    with pytest.raises(ScriptError, match=message), PlanClocks(plan, schedule=SCHEDULE, device=device) as own:
-        own.set_speed("F0")
+    refused = pytest.raises(ScriptError, match=message)
+    with refused, PlanClocks(plan, schedule=SCHEDULE, device=device) as clocks:
+        clocks.set_speed("F0")
 
 
 def test_on_a_gpu_clocks_follow_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +180,7 @@ def test_on_a_gpu_clocks_follow_the_stream(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(plan_clocks, "record_event", record)
     wanted = clocks_of(SCHEDULE, 1) * 2
-    runs = [Run(*each, clock_mhz=mhz) for each, mhz in zip(SCHEDULE.order(1), wanted, strict=False)]
+    runs = [Run(*instance, clock_mhz=mhz) for instance, mhz in zip(SCHEDULE.order(1), wanted, strict=False)]
     stream = StreamClock(passed, runs, now_s=lambda: now_s[0])
     with PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=1, clock=stream) as clocks:
         for block in order(SCHEDULE, 1) * 2:
@@ -269,7 +270,7 @@ class Callback:
 
 
 def fit(callback: Any, num_batches: int = 6, accumulate: int = 3, fails: bool = False) -> None:
-    """Call what Lightning's documents say that it calls, in the order that they say."""
+    """Call a callback's methods in the order of Lightning's documentation."""
     trainer = SimpleNamespace(accumulate_grad_batches=accumulate)
     callback.on_fit_start(trainer, None)
     try:

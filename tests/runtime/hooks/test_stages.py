@@ -37,22 +37,22 @@ def table_of(name: str) -> str:
     return "".join(",".join("" if a is None else str(a) for a in rows[rank]) + "\n" for rank in rows)
 
 
-def stages_on(rank: int, own: Sequence[int], num_stages: int) -> list[PipelineStage]:
+def stages_on(rank: int, numbers: Sequence[int], num_stages: int) -> list[PipelineStage]:
     model = stages_of_model(num_stages)
-    return [PipelineStage(model[stage], stage, num_stages, torch.device("cpu")) for stage in own]
+    return [PipelineStage(model[stage], stage, num_stages, torch.device("cpu")) for stage in numbers]
 
 
-def run(schedule: Any, own: Sequence[int], num_stages: int) -> list[Tensor]:
+def run(schedule: Any, numbers: Sequence[int], num_stages: int) -> list[Tensor]:
     """Return the losses of an iteration, where they are, after the gradients."""
     inputs, targets = batch(NUM_MICRO_BATCHES)
     losses: list[Tensor] = []
-    last = {"target": targets, "losses": losses} if num_stages - 1 in own else {}
-    schedule.step(*([inputs] if 0 in own else []), **last)
+    last = {"target": targets, "losses": losses} if num_stages - 1 in numbers else {}
+    schedule.step(*([inputs] if 0 in numbers else []), **last)
     stages = getattr(schedule, "_stages", None) or [schedule._stage]
-    found = [each.grad.clone() for stage in stages for each in stage.submod.parameters()]
+    gradients = [weight.grad.clone() for stage in stages for weight in stage.submod.parameters()]
     for stage in stages:
         stage.submod.zero_grad()
-    return [*found, *losses]
+    return [*gradients, *losses]
 
 
 @pytest.mark.parametrize("kind", ["1F1B", "ZBVZeroBubble", "table"])
@@ -68,10 +68,10 @@ def test_each_call_of_a_stage_gets_the_clock_of_its_block(kind: str, tmp_path: P
         dist.init_process_group(
             "gloo", init_method=f"file://{tmp_path}/meeting", rank=rank, world_size=NUM_RANKS
         )
-        own = [stage for stage, where in order.rank_of.items() if where == rank]
+        numbers = [stage for stage, where in order.rank_of.items() if where == rank]
 
         def build() -> Any:
-            stages = stages_on(rank, own, num_stages)
+            stages = stages_on(rank, numbers, num_stages)
             if kind == "table":
                 schedule = _PipelineScheduleRuntime(stages, NUM_MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
                 schedule._load_csv(str(tmp_path / "table.csv"), format="compute_only")
@@ -79,22 +79,22 @@ def test_each_call_of_a_stage_gets_the_clock_of_its_block(kind: str, tmp_path: P
             first: Any = stages[0] if kind == "1F1B" else stages
             return get_schedule_class(kind)(first, NUM_MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
 
-        alone = run(build(), own, num_stages)
+        alone = run(build(), numbers, num_stages)
         clock, watched = RecordingClock(), build()
         with schedsearch.clocks(plan, watched, schedule=plan_schedule, clock=clock):
-            found = run(watched, own, num_stages)
-            again = run(watched, own, num_stages)
-        after = run(watched, own, num_stages)
-        assert all(torch.equal(*pair) for pair in zip(found, again, strict=True))
-        assert all(torch.equal(*pair) for pair in zip(found, after, strict=True))
+            with_clocks = run(watched, numbers, num_stages)
+            again = run(watched, numbers, num_stages)
+        after = run(watched, numbers, num_stages)
+        assert all(torch.equal(*pair) for pair in zip(with_clocks, again, strict=True))
+        assert all(torch.equal(*pair) for pair in zip(with_clocks, after, strict=True))
         dist.destroy_process_group()
-        return clock.requests, alone, found
+        return clock.requests, alone, with_clocks
 
-    for rank, (requests, alone, found) in enumerate(join(NUM_RANKS, rank_of, tmp_path)):
+    for rank, (requests, alone, with_clocks) in enumerate(join(NUM_RANKS, rank_of, tmp_path)):
         wanted = [plan.clock_mhz[block][n] for block, n in plan_schedule.order(rank)]
         assert requests == wanted * 2
-        assert found
-        assert all(torch.equal(*pair) for pair in zip(alone, found, strict=True))
+        assert with_clocks
+        assert all(torch.equal(*pair) for pair in zip(alone, with_clocks, strict=True))
 
 
 class Stage:

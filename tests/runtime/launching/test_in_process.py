@@ -1,4 +1,4 @@
-"""All devices in one process: any valid schedule of any placement computes what the model does."""
+"""All devices in one process: any valid schedule of any placement computes the model's results."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_any_schedule_of_any_placement_runs(
 ) -> None:
     validate(schedule)
     model = MODEL | {"optimizer": optimizer, "micro_batch_size": 12}
-    found = comparison_of(trained(check(lower(schedule)), model, backend=backend, blocking=blocking))
-    assert found.bitwise_equal
-    assert optimizer == "adamw" or found.is_equal, found
+    comparison = comparison_of(trained(check(lower(schedule)), model, backend=backend, blocking=blocking))
+    assert comparison.bitwise_equal
+    assert optimizer == "adamw" or comparison.is_equal, comparison
 
 
 def test_threads_give_the_bits_of_processes() -> None:
     programs = lower(gpipe(m_shape(), 3))
-    threads, processes = (trained(programs, MODEL, launcher=each) for each in ("in_process", "fork"))
+    threads, processes = (trained(programs, MODEL, launcher=launcher) for launcher in ("in_process", "fork"))
     assert threads.backend == "rendezvous"
     assert threads.losses == processes.losses
     assert threads.peak_posted_bytes == processes.peak_posted_bytes

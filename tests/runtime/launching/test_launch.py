@@ -55,19 +55,19 @@ def insert(script: Path, line: str) -> None:
 
 def running(directory: Path) -> list[str]:
     """Return the ids of the processes that run the scripts of a folder now."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if str(directory).encode() in path.read_bytes():
-                found.append(path.parent.name)
+                pids.append(path.parent.name)
         except OSError:
             continue
-    return found
+    return pids
 
 
 def test_measurement_is_plain_data(scripts: Path) -> None:
-    told: list[Progress] = []
-    measurement = launched(scripts, 2, 3, launcher="fork", progress=told.append)
+    progress: list[Progress] = []
+    measurement = launched(scripts, 2, 3, launcher="fork", progress=progress.append)
     data = json.loads(json.dumps(measurement.to_dict()))
     assert data["schema_version"] == 1
     assert data["backend"] == "gloo"
@@ -79,8 +79,8 @@ def test_measurement_is_plain_data(scripts: Path) -> None:
     assert data["clock_requests"] == {device: [1410, 900] * 6 for device in ("0", "1")}
     assert data["clock_backend"] == "clocks are recorded only: the script runs on the CPU"
     assert data["device_names"] == ["cpu", "cpu"]
-    assert [each.iteration for each in told] == [0, 1, 2]
-    assert re.fullmatch(r"iteration 2: loss \d\.\d{6}, \d+\.\d ms", str(told[2]))
+    assert [event.iteration for event in progress] == [0, 1, 2]
+    assert re.fullmatch(r"iteration 2: loss \d\.\d{6}, \d+\.\d ms", str(progress[2]))
 
 
 def test_torchrun_gives_the_same_as_forked_processes(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +100,8 @@ def test_torchrun_gives_the_same_as_forked_processes(scripts: Path, monkeypatch:
     assert comparison_of(measurement).bitwise_equal
     assert measurement.losses == forked.losses
     assert measurement.clock_requests == forked.clock_requests
-    assert [each["MALLOC_MMAP_THRESHOLD_"] for each in started] == ["4194304"]
-    assert [each["THP_MEM_ALLOC_ENABLE"] for each in started] == ["0"]
+    assert [environ["MALLOC_MMAP_THRESHOLD_"] for environ in started] == ["4194304"]
+    assert [environ["THP_MEM_ALLOC_ENABLE"] for environ in started] == ["0"]
 
 
 def test_the_error_of_the_failing_device_comes_first(scripts: Path) -> None:
@@ -210,7 +210,7 @@ def test_wrong_options_of_a_run_by_hand_are_one_line(
 
 
 def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not those that a shell still has from a run by hand."""
+    """Options left in the shell's environment by a manual run are not used."""
     monkeypatch.setenv(RUN_FILE, "nowhere")
     assert launched(scripts, 2, 1, launcher="fork").num_micro_batches == 2
 
@@ -264,8 +264,8 @@ OTHER_DEFAULTS = {"iterations", "timeout_s", "launcher"}
 
 
 def test_the_command_has_the_same_defaults() -> None:
-    group: dict[str, Any] = {each.name: each.default for each in own_options(RuntimeOptions)}
-    defaults = {each.name: each.default for each in fields(RunOptions)}
+    group: dict[str, Any] = {option.name: option.default for option in own_options(RuntimeOptions)}
+    defaults = {option.name: option.default for option in fields(RunOptions)}
     both = (group.keys() & defaults.keys()) - OTHER_DEFAULTS
     assert group["launcher"] == defaults["launcher"]
     assert {"keep_checkpoints", "checkpoint_every", "checkpoint_async"} <= both
@@ -275,8 +275,8 @@ def test_the_command_has_the_same_defaults() -> None:
 
 def test_the_command_repeats_no_option_of_a_run_or_of_a_model() -> None:
     """A folder to go on with is another thing to each: a command's output, or a folder of checkpoints."""
-    own = set(vars(RuntimeOptions)["__annotations__"])
-    declared = {each.name for each in (*fields(RunOptions), *fields(ModelOptions))}
-    assert own & declared == OTHER_DEFAULTS | {"resume"}
-    shared = {each.name for each in (*fields(UserRunOptions), *fields(UserModelOptions))}
-    assert {each.name for each in fields(RuntimeOptions)} >= shared
+    names = set(vars(RuntimeOptions)["__annotations__"])
+    declared = {option.name for option in (*fields(RunOptions), *fields(ModelOptions))}
+    assert names & declared == OTHER_DEFAULTS | {"resume"}
+    shared = {option.name for option in (*fields(UserRunOptions), *fields(UserModelOptions))}
+    assert {option.name for option in fields(RuntimeOptions)} >= shared

@@ -78,7 +78,7 @@ def test_what_torchrun_ended_itself_is_not_the_cause() -> None:
 def test_the_device_at_the_end_of_what_is_waited_for_is_named(
     standings: list[tuple[str, int]], device: int
 ) -> None:
-    assert stuck([Standing(*each) for each in standings]) == device
+    assert stuck([Standing(*standing) for standing in standings]) == device
 
 
 class Late:

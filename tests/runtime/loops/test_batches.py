@@ -39,7 +39,7 @@ def test_other_batches_are_refused(batch: object, reason: str) -> None:
 
 
 def test_blocks_read_their_own_part() -> None:
-    """Of inputs and targets by block, as their type; a process may have only what its blocks read."""
+    """Inputs and targets by block keep their types; a process may have only its own blocks' inputs."""
     data = BatchData(k_shape(2), 0, GIVEN, CPU)
     assert (data.is_first, data.is_last, data.reads) == (True, True, True)
     assert data.take(({"F0": torch.ones(4, 3), "F1": torch.ones(4, 5)}, torch.arange(4)), 2) == 2

@@ -42,8 +42,8 @@ def errors(count: int, be: Callable[[int], object], tmp_path: Path) -> dict[int,
     """Return the errors of the processes that failed, by rank."""
     with pytest.raises(JoinedError) as error:
         join(count, be, tmp_path)
-    found: dict[int, str] = error.value.args[0]
-    return found
+    lines: dict[int, str] = error.value.args[0]
+    return lines
 
 
 def loop(tmp_path: Path, end: Callable[[runtime.Pipeline, int], object]) -> dict[int, str]:
@@ -80,13 +80,13 @@ def test_a_process_that_is_killed_is_named_by_all(
     end: Callable[[runtime.Pipeline, int], object], tmp_path: Path
 ) -> None:
     """Those too that wait for a neighbour of it, which ends after it."""
-    found = loop(tmp_path, end)
+    lines = loop(tmp_path, end)
     for rank in (0, 1, 3):
         line = (
             rf"TransferError: device {rank}: .*: device 2 \(process \d+\) is gone without a word: killed by "
         )
-        assert re.match(line, found[rank])
-        assert "\n" not in found[rank]
+        assert re.match(line, lines[rank])
+        assert "\n" not in lines[rank]
 
 
 def test_a_checkpoint_names_the_process_that_is_gone(tmp_path: Path) -> None:
@@ -95,10 +95,10 @@ def test_a_checkpoint_names_the_process_that_is_gone(tmp_path: Path) -> None:
             ShardWriter.prepare_local_plan = killed  # type: ignore[assignment]
         pipeline.save(tmp_path / "checkpoints", is_async=False)
 
-    found = loop(tmp_path, saves)
+    lines = loop(tmp_path, saves)
     for rank in (0, 1, 3):
         line = rf".*iteration_1: device {rank} could not write it \(device 2 \(process \d+\) is gone"
-        assert re.match(f"CheckpointError: {line}", found[rank])
+        assert re.match(f"CheckpointError: {line}", lines[rank])
 
 
 def test_a_shard_that_fails_is_named_by_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +117,9 @@ def test_a_shard_that_fails_is_named_by_all(tmp_path: Path, monkeypatch: pytest.
             monkeypatch.setattr(Model, "forward", fails)
             pipeline.step()
 
-    found = errors(2, be, tmp_path)
-    assert found[1] == "RuntimeError: lost its\nway"
-    assert re.match("TransferError: device 0: .*: device 1: RuntimeError: lost its way$", found[0])
+    lines = errors(2, be, tmp_path)
+    assert lines[1] == "RuntimeError: lost its\nway"
+    assert re.match("TransferError: device 0: .*: device 1: RuntimeError: lost its way$", lines[0])
 
 
 INTERRUPTED = """

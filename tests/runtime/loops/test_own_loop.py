@@ -62,7 +62,7 @@ class Loop:
         self.loader = DataLoader(SAMPLES, batch_size=8, sampler=self.sampler)
 
     def run(self, num_steps: int) -> list[float]:
-        """Train until so many steps are done in all; return the losses of those that were done here."""
+        """Train until `num_steps` steps are done in all; return the losses of the steps done in this call."""
         losses: list[float] = []
         while self.pipeline.num_steps < num_steps:
             epoch, num_done = divmod(self.pipeline.num_steps, len(self.loader))
@@ -81,8 +81,8 @@ class Loop:
         self.pipeline.save(folder, self.optimizer, {"schedule": self.schedule.state_dict()})
 
     def load(self, folder: Path) -> None:
-        found = self.pipeline.load(folder, self.optimizer)
-        self.schedule.load_state_dict(found.extra["schedule"])
+        resumed = self.pipeline.load(folder, self.optimizer)
+        self.schedule.load_state_dict(resumed.extra["schedule"])
 
 
 def opened(placement: Placement, folder: Path, drops: float) -> runtime.Pipeline:
@@ -96,9 +96,9 @@ def whole(parts: list[tuple[list[float], State]]) -> tuple[list[float], State]:
     return parts[0][0], {name: value for _, part in parts for name, value in part.items()}
 
 
-def assert_same(found: State, expected: State) -> None:
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(value, expected[name]) for name, value in found.items())
+def assert_same(state: State, expected: State) -> None:
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in state.items())
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_a_loop_goes_on_bit_for_bit(
 
     losses, state = whole(join(before.num_devices, straight, tmp_path))
     first = join(before.num_devices, begin, tmp_path)[0]
-    last, found = whole(join(after.num_devices, go_on, tmp_path))
+    last, resumed = whole(join(after.num_devices, go_on, tmp_path))
     assert first + last == losses
-    assert_same(found, state)
-    assert torch.equal(found["1.shift"], network()[1].shift)
+    assert_same(resumed, state)
+    assert torch.equal(resumed["1.shift"], network()[1].shift)
 
 
 def test_a_loop_does_not_begin_anew_beside_checkpoints_that_are_not_whole(tmp_path: Path) -> None:
@@ -175,15 +175,15 @@ def test_fp16_skips_the_update_on_all_processes_and_keeps_its_scale(tmp_path: Pa
 
     def train(pipeline: runtime.Pipeline, count: int) -> list[tuple[float, bool]]:
         optimizer = torch.optim.SGD(pipeline.parameters(), lr=1e-5)
-        found = []
+        steps = []
         for _ in range(count):
             loss = pipeline.step(SAMPLES[:8])
             have = {weight.grad is not None for weight in pipeline.parameters()}
             assert have == {not pipeline.update.is_skipped}
             optimizer.step()
             optimizer.zero_grad()
-            found.append((loss, pipeline.update.is_skipped))
-        return found
+            steps.append((loss, pipeline.update.is_skipped))
+        return steps
 
     def opened(rank: int) -> runtime.Pipeline:
         modules = cut(network().float(), AT[2])
@@ -191,23 +191,23 @@ def test_fp16_skips_the_update_on_all_processes_and_keeps_its_scale(tmp_path: Pa
 
     def straight(rank: int) -> tuple[list[tuple[float, bool]], State]:
         with opened(rank) as pipeline:
-            found = train(pipeline, 5)
+            steps = train(pipeline, 5)
             pipeline.save(checkpoints, is_async=False)
-            return found + train(pipeline, 4), pipeline.state_dict()
+            return steps + train(pipeline, 4), pipeline.state_dict()
 
     def resumed(rank: int) -> tuple[list[tuple[float, bool]], State]:
         with opened(rank) as pipeline:
             assert pipeline.load(checkpoints) is not None
             return train(pipeline, 4), pipeline.state_dict()
 
-    (found, state), (other, _) = join(2, straight, tmp_path)
-    assert found == other
-    skipped = [is_skipped for _, is_skipped in found]
+    (steps, state), (other, _) = join(2, straight, tmp_path)
+    assert steps == other
+    skipped = [is_skipped for _, is_skipped in steps]
     assert skipped[0], "the scale is too large"
     assert not skipped[-1], "it was halved until it fits"
-    assert len({loss for loss, is_skipped in found if is_skipped}) == 1, "nothing has moved"
+    assert len({loss for loss, is_skipped in steps if is_skipped}) == 1, "nothing has moved"
     (again, last), _ = join(2, resumed, tmp_path)
-    assert again == found[5:]
+    assert again == steps[5:]
     assert_same(last, state)
 
 
@@ -255,11 +255,11 @@ def test_weights_zero_and_the_norm_over_groups(tmp_path: Path) -> None:
 
     def train(rank: int) -> list[tuple[list[float], State]]:
         dist.init_process_group("gloo", f"file://{tmp_path / 'own'}", rank=rank, world_size=4)
-        own = {"loss": code["loss"], "loss_weight": code["loss_weight"]}
-        given: list[dict[str, Any]] = [{"modules": code["build"], **own}, {"modules": file}]
-        found = []
-        for each in given:
-            with runtime.Pipeline(each.pop("modules"), folder, **each) as pipeline:
+        loss_options = {"loss": code["loss"], "loss_weight": code["loss_weight"]}
+        given: list[dict[str, Any]] = [{"modules": code["build"], **loss_options}, {"modules": file}]
+        results = []
+        for options in given:
+            with runtime.Pipeline(options.pop("modules"), folder, **options) as pipeline:
                 optimizer = pipeline.zero1(torch.optim.AdamW, lr=0.01, weight_decay=0.1)
                 pipeline.load_state_dict(initial)
                 numbers = []
@@ -269,8 +269,8 @@ def test_weights_zero_and_the_norm_over_groups(tmp_path: Path) -> None:
                     optimizer.step()
                     optimizer.zero_grad()
                 assert len(optimizer.state) == 1, "weight or bias; the other copy has the other one"
-                found.append((numbers, pipeline.state_dict()))
-        return found
+                results.append((numbers, pipeline.state_dict()))
+        return results
 
     model = nn.Sequential(code["build"]("F0"), code["build"]("F1"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
@@ -282,9 +282,9 @@ def test_weights_zero_and_the_norm_over_groups(tmp_path: Path) -> None:
         optimizer.step()
         optimizer.zero_grad()
     names = {"F0.weight": "0.weight", "F0.bias": "0.bias", "F1.weight": "1.weight", "F1.bias": "1.bias"}
-    for rank, found in enumerate(join(4, train, tmp_path)):
-        assert found[0][0] == found[1][0], "the file holds the same modules"
-        torch.testing.assert_close(found[0][0], numbers, rtol=1e-7, atol=0)
-        assert len(found[0][1]) == 2, rank
-        for name, value in found[0][1].items():
+    for rank, results in enumerate(join(4, train, tmp_path)):
+        assert results[0][0] == results[1][0], "the file holds the same modules"
+        torch.testing.assert_close(results[0][0], numbers, rtol=1e-7, atol=0)
+        assert len(results[0][1]) == 2, rank
+        for name, value in results[0][1].items():
             torch.testing.assert_close(value, model.state_dict()[names[name]], rtol=1e-7, atol=1e-9)

@@ -68,17 +68,17 @@ def train_whole(model: nn.Module, scheduler: Scheduler) -> list[float]:
     losses, batches = [], loader()
     for _ in range(2):
         for inputs, targets in batches:
-            found = []
+            part_losses = []
             for part, target in zip(
                 inputs.chunk(NUM_MICRO_BATCHES), targets.chunk(NUM_MICRO_BATCHES), strict=True
             ):
                 loss = cross_entropy(model(part), target)
                 (loss / NUM_MICRO_BATCHES).backward()
-                found.append(float(loss.detach()))
+                part_losses.append(float(loss.detach()))
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-            losses.append(sum(found) / NUM_MICRO_BATCHES)
+            losses.append(sum(part_losses) / NUM_MICRO_BATCHES)
     return losses
 
 
@@ -108,10 +108,10 @@ def test_a_loop_trains_to_the_bits_of_the_unpipelined_model(
                     optimizer.zero_grad()
             return losses, pipeline.state_dict()
 
-    found = join(2, train, tmp_path)
+    results = join(2, train, tmp_path)
     model = network()
-    assert [losses for losses, _ in found] == [train_whole(model, scheduler)] * 2
-    state = {name: value for _, part in found for name, value in part.items()}
+    assert [losses for losses, _ in results] == [train_whole(model, scheduler)] * 2
+    state = {name: value for _, part in results for name, value in part.items()}
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
 
@@ -147,8 +147,8 @@ def test_a_tied_parameter_is_one_for_the_norm_and_the_state(tmp_path: Path) -> N
             norm = pipeline.clip_grad_norm_(0.01)
             optimizer.step()
             assert all(
-                value is own
-                for value, own in zip(modules[rank].parameters(), pipeline.parameters(), strict=True)
+                value is weight
+                for value, weight in zip(modules[rank].parameters(), pipeline.parameters(), strict=True)
             )
             return norm, pipeline.state_dict()
 
@@ -157,8 +157,8 @@ def test_a_tied_parameter_is_one_for_the_norm_and_the_state(tmp_path: Path) -> N
     cross_entropy(model(tokens), tokens.roll(1)).backward()  # type: ignore[no-untyped-call]
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
     optimizer.step()
-    for found, state in join(2, train, tmp_path):
-        assert math.isclose(found, float(norm), rel_tol=1e-12)
+    for total_norm, state in join(2, train, tmp_path):
+        assert math.isclose(total_norm, float(norm), rel_tol=1e-12)
         for name, value in state.items():
             torch.testing.assert_close(value, model.state_dict()[name], rtol=0, atol=1e-8)
 
@@ -180,21 +180,21 @@ def test_evaluation_leaves_gradients_and_random_numbers_alone(tmp_path: Path) ->
             trained = [pipeline.step(batch)]
             gradients = [weight.grad.clone() for weight in pipeline.parameters() if weight.grad is not None]
             random = torch.get_rng_state()
-            found = [first, *(pipeline.eval_step(SAMPLES[:count]) for count in (2, 24))]
+            evaluated = [first, *(pipeline.eval_step(SAMPLES[:count]) for count in (2, 24))]
             assert torch.equal(torch.get_rng_state(), random)
             for weight, gradient in zip(pipeline.parameters(), gradients, strict=True):
                 assert weight.grad is not None
                 assert torch.equal(weight.grad, gradient)
             assert [module.training for module in modules] == [False, True, True, True]
             trained.append(pipeline.step(batch))
-            return found, trained
+            return evaluated, trained
 
     model = with_dropout().eval()
     with torch.no_grad():
         expected = [float(cross_entropy(model(x), y)) for x, y in (SAMPLES[:8], SAMPLES[:2], SAMPLES[:])]
-    (found, trained), other = join(2, train, tmp_path)
-    assert other == (found, trained)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    (evaluated, trained), other = join(2, train, tmp_path)
+    assert other == (evaluated, trained)
+    torch.testing.assert_close(evaluated, expected, rtol=1e-12, atol=0)
     assert trained[0] != trained[1], "dropout falls otherwise in each step"
 
 
@@ -236,15 +236,15 @@ def test_a_jobs_own_model_and_a_users_file_can_be_trained(tmp_path: Path) -> Non
 
 
 class Named(nn.Module):
-    """Takes two inputs by name, and returns what a loss takes."""
+    """A module with two named inputs; its output is the input of a loss."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        found: Tensor = self.last(self.first(left) * right)
-        return found
+        output: Tensor = self.last(self.first(left) * right)
+        return output
 
 
 def test_inputs_are_given_by_position_or_by_the_names_of_arguments(tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ def failing(
 
     with pytest.raises(JoinedError) as error:
         join(2, be, tmp_path)
-    found: dict[int, str] = error.value.args[0]
-    return found
+    lines: dict[int, str] = error.value.args[0]
+    return lines
 
 
 def other_length(pipeline: runtime.Pipeline) -> None:
@@ -345,9 +345,9 @@ ON_ALL = {
 def test_what_is_wrong_on_one_process_ends_all_with_one_line(
     train: Callable[[runtime.Pipeline], object], reason: str, tmp_path: Path
 ) -> None:
-    found = failing(job(v_shape(2), tmp_path / "job"), train, cut(network(), AT[2]), tmp_path)
-    assert len(found) == 2
-    for line in found.values():
+    lines = failing(job(v_shape(2), tmp_path / "job"), train, cut(network(), AT[2]), tmp_path)
+    assert len(lines) == 2
+    for line in lines.values():
         assert line.startswith("PipelineError: " + reason)
         assert "\n" not in line
 
@@ -368,9 +368,9 @@ def test_what_fails_in_a_later_step_is_named_by_all(
     train: Callable[[runtime.Pipeline], object], device: int, reason: str, tmp_path: Path
 ) -> None:
     """The process that fails says its own error, and the other that it waits for it in vain."""
-    found = failing(job(v_shape(2), tmp_path / "job"), train, cut(network(), AT[2]), tmp_path)
-    assert found[device].startswith(reason)
-    other = found[1 - device]
+    lines = failing(job(v_shape(2), tmp_path / "job"), train, cut(network(), AT[2]), tmp_path)
+    assert lines[device].startswith(reason)
+    other = lines[1 - device]
     assert other.startswith("TransferError: device ") and f"device {device}: {reason}" in other
 
 
@@ -405,22 +405,22 @@ def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_block_that_changes_its_inputs_in_place_is_refused(tmp_path: Path) -> None:
-    """Training it would fail in the first block's backward, and evaluation change what others take."""
+    """Training would fail in the first block's backward, and evaluation would change others' inputs."""
     model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 3)).double()
-    found = failing(
+    lines = failing(
         job(v_shape(2), tmp_path / "job"),
-        lambda each: each.eval_step(SAMPLES[:8]),
+        lambda pipeline: pipeline.eval_step(SAMPLES[:8]),
         cut(model, ["1"]),
         tmp_path,
     )
     reason = "device 1: module: F1 changes its input in place, as an activation with "
-    assert set(found.values()) == {
+    assert set(lines.values()) == {
         f"PipelineError: {reason}inplace=True does; use inplace=False there, or cut behind it"
     }
 
 
 class Shifting(nn.Module):
-    """Changes in place what it reads."""
+    """A module that changes its input in place."""
 
     def forward(self, value: Tensor) -> Tensor:
         return value.add_(1)
@@ -467,8 +467,8 @@ def test_compiled_modules_train_as_the_others(tmp_path: Path) -> None:
             losses = [pipeline.step(batch) for batch in DataLoader(SAMPLES, batch_size=12)]
             return losses, [weight.grad for weight in pipeline.parameters() if weight.grad is not None]
 
-    plain, compiled = (join(2, partial(train, compiles=each), tmp_path) for each in (False, True))
-    for (losses, gradients), (others, found) in zip(plain, compiled, strict=True):
+    plain, compiled = (join(2, partial(train, compiles=compiles), tmp_path) for compiles in (False, True))
+    for (losses, gradients), (others, other_gradients) in zip(plain, compiled, strict=True):
         assert others == pytest.approx(losses, rel=1e-12)
         assert gradients
-        torch.testing.assert_close(found, gradients)
+        torch.testing.assert_close(other_gradients, gradients)

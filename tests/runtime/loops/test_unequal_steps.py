@@ -88,14 +88,14 @@ def train_whole(model: nn.Module) -> list[float]:
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
     for pairs in batches():
         total = sum(target.numel() for _, target in pairs)
-        found = []
+        part_losses = []
         for inputs, target in pairs:
             loss = loss_of(model(inputs), target) * (target.numel() / total)
             loss.backward()
-            found.append(loss.item())
+            part_losses.append(loss.item())
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(sum(found))
+        losses.append(sum(part_losses))
     return losses
 
 
@@ -109,20 +109,20 @@ def test_steps_of_any_lengths_train_to_the_bits_of_the_unpipelined_model(tmp_pat
         ) as pipeline:
             optimizer, losses, evaluated = torch.optim.SGD(pipeline.parameters(), lr=0.1), [], []
             for batch in batches():
-                own = batch if pipeline.is_first or pipeline.is_last else None
-                evaluated.append(pipeline.eval_step(own))
-                losses.append(pipeline.step(own))
+                given = batch if pipeline.is_first or pipeline.is_last else None
+                evaluated.append(pipeline.eval_step(given))
+                losses.append(pipeline.step(given))
                 optimizer.step()
                 optimizer.zero_grad()
             return losses, evaluated, len(pipeline._intake._known), pipeline.state_dict()
 
-    found = join(3, train, tmp_path)
+    results = join(3, train, tmp_path)
     model = network()
     (pairs, *_), state = batches(), {}
     with torch.no_grad():
         losses = [loss_of(model(inputs), target) * target.numel() for inputs, target in pairs]
     whole = train_whole(model)
-    for losses_here, evaluated, num_known, part in found:
+    for losses_here, evaluated, num_known, part in results:
         assert losses_here == pytest.approx(whole, rel=1e-14)
         assert evaluated[0] == pytest.approx(float(sum(losses)) / 38, rel=1e-14)
         assert num_known == 7
@@ -177,8 +177,8 @@ def test_two_lengths_of_two_branches_and_samples_in_shares(tmp_path: Path) -> No
             loss = whole["J"](whole["F0"](inputs["F0"]), whole["F1"](inputs["F1"]), target)
             (loss / 3).backward()
     gradients = {f"{block}.{name}": p.grad for block in whole for name, p in whole[block].named_parameters()}
-    for found in join(2, train, tmp_path):
-        for name, value in found.items():
+    for part in join(2, train, tmp_path):
+        for name, value in part.items():
             wanted = gradients[name]
             assert wanted is not None
             assert torch.allclose(value, wanted, rtol=0, atol=1e-15)

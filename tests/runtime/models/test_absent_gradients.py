@@ -144,7 +144,7 @@ FROZEN_START = Placement(
 NUM_MICRO_BATCHES = 3
 
 
-def options_of(name: str, tmp_path: Path, **more: object) -> ModelOptions:
+def model_options(name: str, tmp_path: Path, **more: object) -> ModelOptions:
     path = tmp_path / "model.py"
     path.write_text(COMMON + FILES[name])
     return ModelOptions.from_dict({"name": "module", "path": str(path), "seed": 3} | more)
@@ -164,7 +164,7 @@ def in_torch(options: ModelOptions) -> tuple[dict[str, Tensor], dict[str, Tensor
         loss = file.loss(*values, target) / NUM_MICRO_BATCHES
         if loss.requires_grad:
             loss.backward()
-    gradients = {n: each.grad.to_dense() for n, each in chain.named_parameters() if each.grad is not None}
+    gradients = {n: p.grad.to_dense() for n, p in chain.named_parameters() if p.grad is not None}
     return gradients, dict(chain.named_buffers())
 
 
@@ -176,23 +176,23 @@ def of_step(step: TrainingStep) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 @pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
 @pytest.mark.parametrize("name", FILES)
 def test_gradients_and_buffers_are_there_as_in_torch(name: str, is_split: bool, tmp_path: Path) -> None:
-    options = options_of(name, tmp_path)
+    options = model_options(name, tmp_path)
     gradients, buffers = in_torch(options)
     schedule = gpipe(v_shape(split_backward=is_split), NUM_MICRO_BATCHES)
     orders = [schedule.order(device) for device in range(4)]
     case = ReferenceCase(options, schedule.placement, NUM_MICRO_BATCHES, 1)
     for step in (*plain(case, {0: orders}), *replay(case, {0: orders})):
-        found, of_all = of_step(step)
-        assert found.keys() == gradients.keys()
+        ours, of_all = of_step(step)
+        assert ours.keys() == gradients.keys()
         for key, value in gradients.items():
-            torch.testing.assert_close(found[key], value, rtol=1e-12, atol=1e-15)
+            torch.testing.assert_close(ours[key], value, rtol=1e-12, atol=1e-15)
         for key, value in buffers.items():
             torch.testing.assert_close(of_all[key], value, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize(("name", "mode"), list(zip(FILES, cycle(MODES), strict=False)))
 def test_devices_end_as_the_model_in_one_piece(name: str, mode: str, tmp_path: Path) -> None:
-    options = options_of(name, tmp_path, optimizer="adamw")
+    options = model_options(name, tmp_path, optimizer="adamw")
     placement = FROZEN_START if name == "frozen" else v_shape(split_backward=True)
     schedule = in_modes(gpipe(placement, NUM_MICRO_BATCHES), lambda *_: MODES.index(mode))
     require_exact(compared(lower(schedule), options))
@@ -200,7 +200,7 @@ def test_devices_end_as_the_model_in_one_piece(name: str, mode: str, tmp_path: P
 
 def test_what_is_missing_on_one_side_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A parameter without a gradient is no parameter with a gradient of zeros."""
-    options = options_of("stopped", tmp_path)
+    options = model_options("stopped", tmp_path)
     import runtime.verify.comparison as comparison
 
     def changed(folder: Path, device: int, name: str) -> dict[ParameterShard, Tensor]:
@@ -211,14 +211,14 @@ def test_what_is_missing_on_one_side_is_noticed(tmp_path: Path, monkeypatch: pyt
 
     real = comparison.read_result
     monkeypatch.setattr(comparison, "read_result", changed)
-    found = compared(lower(gpipe(v_shape(), NUM_MICRO_BATCHES)), options)
-    assert not found.bitwise_equal and not found.is_equal
+    result = compared(lower(gpipe(v_shape(), NUM_MICRO_BATCHES)), options)
+    assert not result.bitwise_equal and not result.is_equal
 
 
 def test_what_is_trained_needs_a_backward_block(tmp_path: Path) -> None:
     message = "F0 has no backward block, so F0.weight would not be trained; add one on device 0"
     with pytest.raises(ModelError, match=message):
-        body_of(options_of("stopped", tmp_path), FROZEN_START)
+        body_of(model_options("stopped", tmp_path), FROZEN_START)
     with pytest.raises(ModelError, match="F0 has no backward block"):
         body_of(ModelOptions("synthetic"), FROZEN_START)
 
@@ -229,7 +229,7 @@ def test_buffers_of_data_parallel_groups_do_not_change(tmp_path: Path) -> None:
         Block("B0", Kind.B, (0, 1), 1, 0, ("F0",), data_parallel=2),
     )
     placement = Placement("groups", 2, blocks)
-    options = options_of("changing buffers", tmp_path)
+    options = model_options("changing buffers", tmp_path)
     text = Path(str(options.path)).read_text().replace("torch.randn(5, 6)", "torch.randn(4, 6)")
     text += '\nall_blocks = blocks\ndef blocks():\n    return {"F0": all_blocks()["F0"]}\n'
     Path(str(options.path)).write_text(text)
@@ -248,8 +248,8 @@ def test_every_type_comes_back_from_a_message_with_its_gradient(dtype: torch.dty
     ]
     row = packed(values, dtype)
     assert row.dtype == dtype
-    for found, value in zip(unpacked(row, forms_of(values)), values, strict=True):
-        assert found.dtype == value.dtype and torch.equal(found, value)
+    for received, value in zip(unpacked(row, forms_of(values)), values, strict=True):
+        assert received.dtype == value.dtype and torch.equal(received, value)
     if dtype == torch.float64:
         weight = torch.randn(2, 2, dtype=torch.complex64, requires_grad=True)
         unused = torch.randn(2, 2, dtype=dtype, requires_grad=True)

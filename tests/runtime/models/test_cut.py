@@ -65,8 +65,8 @@ def test_blocks_in_a_chain_are_the_model(capture: str, at: list[str]) -> None:
     expected.square().sum().backward()
     gradients = {id(value): value.grad for value in model.parameters()}
     if capture == "module":
-        own = {id(value) for block in blocks for value in block.parameters()}
-        assert own == gradients.keys(), "the blocks have the model's own parameters, each"
+        ids = {id(value) for block in blocks for value in block.parameters()}
+        assert ids == gradients.keys(), "the blocks have the model's own parameters, each"
 
 
 def test_what_is_handed_over_is_what_later_blocks_need() -> None:
@@ -80,7 +80,7 @@ def test_what_is_handed_over_is_what_later_blocks_need() -> None:
 
 
 class Branching(nn.Module):
-    """Does what its values say, which no graph can hold."""
+    """A module whose branch depends on its values, which no graph can hold."""
 
     def forward(self, values: Tensor) -> Tensor:
         return values if values.sum() > 0 else -values

@@ -65,7 +65,7 @@ class LMHeadModel(nn.Module):
         super().__init__()
         self.transformer = Transformer(vocabulary, width, layers)
         self.lm_head = nn.Linear(width, vocabulary, bias=False)
-        self.apply(lambda each: nn.init.normal_(each.weight, std=0.3) if hasattr(each, "weight") else None)
+        self.apply(lambda part: nn.init.normal_(part.weight, std=0.3) if hasattr(part, "weight") else None)
         self.lm_head.weight = self.transformer.wte.weight
 
     def forward(self, input_ids, attention_mask, position_ids, labels=None, use_cache=True, return_dict=None):
@@ -83,8 +83,8 @@ def blocks():
     tokens = torch.zeros(2, 6, dtype=torch.long)
     names = "input_ids", "attention_mask", "position_ids", "labels"
     given = {name: tokens.clone() for name in names} | {"use_cache": False}
-    found = cut(LMHeadModel().double(), at=["transformer.h.2", "lm_head"], example=given, targets=["labels"])
-    return dict(zip(["F0", "F1", "F2"], found, strict=True))
+    parts = cut(LMHeadModel().double(), at=["transformer.h.2", "lm_head"], example=given, targets=["labels"])
+    return dict(zip(["F0", "F1", "F2"], parts, strict=True))
 
 def data(iteration, micro_batch):
     tokens, positions = torch.randint(11, (2, 6)), torch.arange(6).expand(2, 6).contiguous()
@@ -107,9 +107,9 @@ def test_it_trains_as_in_one_piece(tmp_path: Path) -> None:
     safetensors.torch.save_model(module, str(before))
     options = ModelOptions("module", path=str(path), learning_rate=0.2)
     weights = {"load_weights": before, "save_weights": after}
-    found = trained(lower(one_f_one_b(v_shape(3), 4)), options, verify="none", **weights)
+    result = trained(lower(one_f_one_b(v_shape(3), 4)), options, verify="none", **weights)
     losses = _train(module, options, 2, 4)
-    torch.testing.assert_close(found.losses, losses, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(result.losses, losses, rtol=1e-12, atol=1e-14)
     saved = safetensors.torch.load_file(after)
     assert saved.keys() == module.state_dict().keys()
     for name, value in module.state_dict().items():
@@ -125,14 +125,14 @@ def _train(
     losses = []
     for iteration in range(iterations):
         module.zero_grad()
-        found = []
+        part_losses = []
         for n in range(number):
             inputs, targets = file.data(iteration, n)
             assert isinstance(targets, dict)
             loss = module(**inputs, **targets, return_dict=True).loss
             (loss / number).backward()
-            found.append(float(loss.detach()))
-        losses.append(tuple(found))
+            part_losses.append(float(loss.detach()))
+        losses.append(tuple(part_losses))
         with torch.no_grad():
             for weight in module.parameters():
                 assert weight.grad is not None

@@ -40,7 +40,7 @@ CNN = (ROOT / "examples/cnn.py").read_text()
 
 
 def in_groups(placement: Placement, **groups: int) -> Placement:
-    """Return the placement with so many groups of forward blocks, and of their backward blocks."""
+    """Return the placement with data-parallel groups for the named forward blocks and their backwards."""
     pairs = pair_backward(placement)
     blocks = (
         replace(block, data_parallel=groups.get(pairs.get(block.name, block.name), 1))
@@ -92,15 +92,15 @@ def test_replicas_stay_replicas() -> None:
         for n in range(2):
             blocks[device].run("F0", n, [])
             blocks[device].run("B0", n, [])
-        own = [weight.grad.clone() for weight in weights[device]]
+        gradients = [weight.grad.clone() for weight in weights[device]]
         summed_copies(models[device], network, device)
         models[device].step()
-        return own
+        return gradients
 
     for iteration in range(3):
-        own = network.run([partial(train, device, iteration) for device in range(6)])
+        gradients = network.run([partial(train, device, iteration) for device in range(6)])
         for device in range(2, 6):
-            assert not all(map(torch.equal, own[device % 2], own[device]))
+            assert not all(map(torch.equal, gradients[device % 2], gradients[device]))
             assert all(map(torch.equal, weights[device % 2], weights[device]))
 
 
@@ -135,13 +135,13 @@ def test_processes_with_adamw_recompute_and_checkpoints(tmp_path: Path) -> None:
     programs = check(recomputed(kept, "all"))
     generate(programs, {}, options.to_dict(), tmp_path / "scripts")
     checkpoints = {"checkpoint_every": 1, "checkpoints": tmp_path / "all"}
-    found = [
+    runs = [
         launched(tmp_path / "scripts", 4, 2, launcher=launcher, **checkpoints)  # type: ignore[arg-type]
         for launcher in ("fork", "in_process")
     ]
-    assert found[0].losses == found[1].losses
-    assert comparison_of(found[0]) == comparison_of(found[1])
-    assert comparison_of(found[0]).bitwise_equal
+    assert runs[0].losses == runs[1].losses
+    assert comparison_of(runs[0]) == comparison_of(runs[1])
+    assert comparison_of(runs[0]).bitwise_equal
     again = launched(tmp_path / "scripts", 4, 3, launcher="fork", resume=tmp_path / "all")
     assert (again.first_iteration, again.iterations) == (2, 1)
     assert comparison_of(again).bitwise_equal
@@ -256,9 +256,9 @@ def test_a_copy_that_no_block_uses_stays_as_it_is(tmp_path: Path) -> None:
     model = replace(own_model(changed(NEVER_USED, text=TIED), tmp_path), optimizer="adamw", weight_decay=0.1)
     model = replace(model, learning_rate=0.01)
     placement = chain_of(((0, 1), 2), ((2,), 1), ((3, 4), 2))
-    found = compared(check(lower(gpipe(placement, 3))), model)
-    assert found.bitwise_equal
-    assert found.max_parameter_error < 1e-9, found
+    comparison = compared(check(lower(gpipe(placement, 3))), model)
+    assert comparison.bitwise_equal
+    assert comparison.max_parameter_error < 1e-9, comparison
 
 
 SUM = (
@@ -343,10 +343,10 @@ def test_replicas_that_are_cut_otherwise_are_refused() -> None:
 
 def test_what_stands_beside_the_stages_is_told_by_its_devices() -> None:
     body = body_of(OPTIONS, on_gpus(m_shape(2), 2))
-    assert [each.name for each in body.parameters("E")] == ["embedding.tokens", "embedding.positions"]
+    assert [weight.name for weight in body.parameters("E")] == ["embedding.tokens", "embedding.positions"]
     assert body.parameters("F0")[0].name.startswith("layer0")
     body = body_of(OPTIONS, chain_of(((0, 1, 2), 1), ((3, 4), 1)))
-    names = {each.name.split(".")[0] for each in body.parameters("F0")}
+    names = {weight.name.split(".")[0] for weight in body.parameters("F0")}
     assert names == {"embedding", "layer0", "layer1"}
     assert body.parameters("F1")[-1].name == "output.tokens"
 

@@ -43,15 +43,15 @@ def of(name: str, counts: dict[str, int]) -> ModelOptions:
     return replace(OPTIONS, name=name, num_layers=None, layers_per_block=counts)
 
 
-def layers_of(placement: Placement, options: ModelOptions) -> dict[str, list[str]]:
+def layer_names(placement: Placement, options: ModelOptions) -> dict[str, list[str]]:
     """Return the names of the transformer layers of each block, in order, by their perceptrons."""
-    found = {}
+    layers = {}
     body = body_of(options, placement)
     for block in body.names:
         names = [parameter.name for parameter in body.parameters(block)]
         inside = [name.partition(".feed_forward.")[0] for name in names if ".feed_forward." in name]
-        found[block] = list(dict.fromkeys(inside))
-    return found
+        layers[block] = list(dict.fromkeys(inside))
+    return layers
 
 
 @pytest.mark.parametrize(("placement", "name", "counts"), CASES.values(), ids=CASES)
@@ -59,8 +59,8 @@ def test_devices_equal_the_model_in_one_piece(
     placement: Placement, name: str, counts: dict[str, int]
 ) -> None:
     options = of(name, counts)
-    found = {block: len(names) for block, names in layers_of(placement, options).items()}
-    assert {block: count for block, count in found.items() if count} == counts
+    num_layers = {block: len(names) for block, names in layer_names(placement, options).items()}
+    assert {block: count for block, count in num_layers.items() if count} == counts
     require_equal(compared(check(lower(gpipe(placement, 2))), options))
 
 

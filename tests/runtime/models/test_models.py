@@ -138,8 +138,8 @@ def test_what_fits_is_chosen() -> None:
     assert suitable_model(k_shape(8), num_heads=8) == "flava"
     assert suitable_model(k_shape(8), num_heads=4) == "synthetic"
     assert not fits(k_shape(), "mt5") and not fits(nn_shape(), "flava")
-    found = {name: suitable_model(shape()) for name, shape in SHAPES.items()}
-    assert found == {
+    chosen = {name: suitable_model(shape()) for name, shape in SHAPES.items()}
+    assert chosen == {
         "v_shape": "gpt",
         "x_shape": "gpt",
         "m_shape": "gpt",
@@ -170,7 +170,7 @@ def test_embedding_and_output_are_tied_on_the_same_devices() -> None:
     tables = []
     for placement, first, last in ((M_WITH_OUTPUT, "F0", "F3"), (m_shape(), "E", "F3")):
         body = body_of(GPT, placement)
-        named = [{each.name for each in body.parameters(block)} for block in (first, last)]
+        named = [{weight.name for weight in body.parameters(block)} for block in (first, last)]
         tables.append({name for name in named[0] & named[1] if name.endswith("tokens")})
     assert tables == [{"embedding.tokens"}, set()]
 

@@ -30,9 +30,9 @@ from runtime.program.tensor_flow import OFFLOAD
 from schedsearch.baselines import gpipe, one_f_one_b
 
 
-def peaks(found: Measurement) -> list[float]:
+def peaks(run: Measurement) -> list[float]:
     """Return the most bytes of activations that each device held, as it notes of itself."""
-    return [max(each.value for record in own for each in record.held_bytes) for own in found.records]
+    return [max(held.value for record in rows for held in record.held_bytes) for rows in run.records]
 
 
 def by_stage_and_micro_batch(decision: int, micro_batch: int) -> int:
@@ -68,8 +68,8 @@ def test_what_is_offloaded_is_on_the_host_until_the_backward() -> None:
     for n in range(2):
         kept.run("F0", n, [])
         blocks.run("F0", n, [], OFFLOAD)
-    assert [each.has_graph for each in kept.saved()] == [True, True]
-    assert [each.has_graph for each in blocks.saved()] == [False, False]
+    assert [held.has_graph for held in kept.saved()] == [True, True]
+    assert [held.has_graph for held in blocks.saved()] == [False, False]
     one = blocks.peak_host_bytes // 2
     assert one > sum(tensor.nbytes for tensor in next(iter(blocks.saved())).tensors)
     for n in range(2):

@@ -53,17 +53,17 @@ FEED_FORWARD = FeedForward.forward
 
 
 def test_dropout_falls_the_same_way_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No layer of ours draws random numbers; for those that do, the generators' states are kept."""
+    """Our layers draw no random numbers; for layers that do, the generators' states are kept."""
     monkeypatch.setattr(FeedForward, "forward", with_dropout)
-    found = []
+    outcomes = []
     for mode in MODES:
         blocks, model = blocks_of(v_shape(1))
         torch.manual_seed(3)
         for block, n in (("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)):
             blocks.run(block, n, [], mode if block == "F0" else KEEP)
         gradients = [value.clone() for value in model.gradients().values()]
-        found.append((gradients, [float(loss) for loss in blocks.losses.values()], torch.rand(1)))
-    (first, losses, after), *others = found
+        outcomes.append((gradients, [float(loss) for loss in blocks.losses.values()], torch.rand(1)))
+    (first, losses, after), *others = outcomes
     assert losses[0] != losses[1]
     for second, other_losses, other_after in others:
         assert losses == other_losses
@@ -105,10 +105,10 @@ def with_recomputation(num_devices: int) -> Placement:
 def test_a_forward_is_computed_again_in_a_block_of_its_own(tmp_path: Path) -> None:
     """The bits of the unpipelined model, and its own line of the script."""
     programs = check(lower(gpipe(with_recomputation(3), 4)))
-    first = [str(each) for each in programs.instructions[0]]
+    first = [str(instruction) for instruction in programs.instructions[0]]
     assert first.index("run R0 #0") < first.index("run B0 #0")
     assert "run F0 #0 recompute" in first
-    assert "run F2 #0" in [str(each) for each in programs.instructions[2]]
+    assert "run F2 #0" in [str(instruction) for instruction in programs.instructions[2]]
     require_exact(compared(programs, SMALL_GPT | {"num_layers": 3}, "fork"))
     text = generate(programs, {}, SYNTHETIC, tmp_path)[0].read_text()
     assert 'device.recompute("R0", ' in text
@@ -118,9 +118,9 @@ def test_early_recomputation_keeps_inputs_until_then() -> None:
     placement = with_recomputation(2)
     blocks, _ = blocks_of(placement)
     blocks.run("F0", 0, [], RECOMPUTE)
-    assert [each.has_graph for each in blocks.saved()] == [False]
+    assert [held.has_graph for held in blocks.saved()] == [False]
     blocks.run("R0", 0, [])
-    assert [each.has_graph for each in blocks.saved()] == [True]
+    assert [held.has_graph for held in blocks.saved()] == [True]
 
 
 def test_programs_that_keep_what_is_computed_again_are_not_safe() -> None:

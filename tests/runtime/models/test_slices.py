@@ -98,9 +98,9 @@ def test_keys_and_values_of_earlier_slices_are_not_kept_once_more_by_each_later_
     blocks.begin(0)
     for i in range(4):
         blocks.run(f"F0s{i}", 0, [])
-    copies = [each for each in kept if isinstance(each, torch.Tensor) and each.dim() == 4]
-    assert copies and max(each.shape[2] for each in copies) == 100
-    assert sum(isinstance(each, list) for each in kept) == 2 * 4
+    copies = [saved for saved in kept if isinstance(saved, torch.Tensor) and saved.dim() == 4]
+    assert copies and max(copy.shape[2] for copy in copies) == 100
+    assert sum(isinstance(saved, list) for saved in kept) == 2 * 4
 
 
 @pytest.mark.parametrize(

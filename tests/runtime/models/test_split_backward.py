@@ -150,7 +150,7 @@ def differentiated(
     module: nn.Module, num_inputs: int, split: SplitBackward | None, num_micro_batches: int
 ) -> tuple[list[Tensor | None], Counter[str]]:
     """Return gradients of all inputs and weights, and the operators of the backwards."""
-    found: list[Tensor | None] = []
+    gradients: list[Tensor | None] = []
     operators = Operators()
     for micro_batch in range(num_micro_batches):
         torch.manual_seed(micro_batch)
@@ -159,13 +159,13 @@ def differentiated(
         gradient = torch.rand_like(output)
         with operators:
             if split is None:
-                found += in_one_go(output, gradient, inputs)
+                gradients += in_one_go(output, gradient, inputs)
                 continue
             first, rest = split.input_half(output, gradient, inputs)
             del output
             rest.run()
-            found += first
-    return found + [weight.grad for weight in module.parameters()], operators.counts
+            gradients += first
+    return gradients + [weight.grad for weight in module.parameters()], operators.counts
 
 
 @pytest.mark.parametrize("build", MODULES)
@@ -177,11 +177,11 @@ def test_two_halves_have_the_bits_of_one_backward_and_run_no_step_twice(
     module = build().double()
     expected, operators = differentiated(copy.deepcopy(module), num_inputs, None, 3)
     once = Product.backwards, Doubled.backwards
-    found, ours = differentiated(module, num_inputs, SplitBackward(), 3)
+    gradients, ours = differentiated(module, num_inputs, SplitBackward(), 3)
     assert (Product.backwards, Doubled.backwards) == (2 * once[0], 2 * once[1]) or once == (0, 0)
     Product.backwards = Doubled.backwards = 0
-    assert len(found) == len(expected)
-    for value, other in zip(found, expected, strict=True):
+    assert len(gradients) == len(expected)
+    for value, other in zip(gradients, expected, strict=True):
         assert (value is None) == (other is None)
         assert value is None or torch.equal(value, other)
     for name in ("mm", "bmm", "addmm", "_softmax_backward_data", "tanh_backward"):
@@ -208,8 +208,8 @@ def test_a_graph_of_another_form_is_looked_through_anew() -> None:
     torch.manual_seed(0)
     module = SometimesMore().double()
     expected, _ = differentiated(copy.deepcopy(module), 1, None, 9)
-    found, _ = differentiated(module, 1, SplitBackward(), 9)
-    for value, other in zip(found, expected, strict=True):
+    gradients, _ = differentiated(module, 1, SplitBackward(), 9)
+    for value, other in zip(gradients, expected, strict=True):
         assert (value is None) == (other is None)
         assert value is None or torch.equal(value, other)
 
@@ -248,5 +248,5 @@ class Sine(nn.Module):
 
 
 def _below(node: Any) -> list[Any]:
-    found = [after for after, _ in node.next_functions if after is not None]
-    return found + [each for after in found for each in _below(after)]
+    nodes = [after for after, _ in node.next_functions if after is not None]
+    return nodes + [below for after in nodes for below in _below(after)]

@@ -48,8 +48,8 @@ def test_pretrained_weights_come_back_into_the_unpipelined_module(
         module.get_buffer("mask").mul_(0.5)  # what a file says of a buffer counts too
     safetensors.torch.save_model(module, str(before))  # which has the shared table once
     programs = lower(one_f_one_b(v_shape(3), 4))
-    found = trained(programs, options, launcher="fork", load_weights=before, save_weights=after)
-    assert comparison_of(found).bitwise_equal
+    result = trained(programs, options, launcher="fork", load_weights=before, save_weights=after)
+    assert comparison_of(result).bitwise_equal
     saved = safetensors.torch.load_file(after)
     assert saved.keys() == module.state_dict().keys()
     other = runpy.run_path(str(options.path))["Network"]()
@@ -84,12 +84,12 @@ def test_shards_of_our_models_are_put_together_and_taken_apart(
     network = Network(placement.num_devices)
     models = _models(options, placement, network)
     _save_together(models, path, network)
-    found = safetensors.torch.load_file(path)
+    tensors = safetensors.torch.load_file(path)
     body = models[0].body
-    names = {each.name: each for block in models for b in block.groups for each in body.parameters(b)}
-    assert found.keys() == names.keys()
+    names = {p.name: p for block in models for b in block.groups for p in body.parameters(b)}
+    assert tensors.keys() == names.keys()
     for key, parameter in names.items():
-        assert torch.equal(found[key], initial_values(parameter, 0).to(getattr(torch, dtype)))
+        assert torch.equal(tensors[key], initial_values(parameter, 0).to(getattr(torch, dtype)))
     check_state_dict_file(path, options, placement)
     others = _models(replace(options, seed=1), placement, network)
     for model, other in zip(models, others, strict=True):

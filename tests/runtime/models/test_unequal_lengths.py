@@ -1,4 +1,4 @@
-"""Micro-batches of sequences of different lengths: losses and gradients are those of the whole model."""
+"""Micro-batches with different sequence lengths: losses and gradients equal the unpipelined model's."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def of_lengths(placement: Placement, lengths: list[int], order: list[int]) -> Sc
         for block in placement.blocks
     ]
     batch = unequal_batch(placement, rows)
-    found = executed(batch, dict(hand_made_orders(batch))["one_f_one_b"], order)
-    assert found is not None
-    return found
+    schedule = executed(batch, dict(hand_made_orders(batch))["one_f_one_b"], order)
+    assert schedule is not None
+    return schedule
 
 
 def test_a_batch_in_any_order_has_the_bits_of_the_unpipelined_model() -> None:
@@ -66,9 +66,9 @@ def test_other_shapes_train_as_the_unpipelined_model(placement: Placement, name:
     layers = sum(block.name.startswith("attention_F") for block in placement.blocks) or 2
     options = replace(GPT, name=name, num_layers=layers, num_experts=4, experts_per_token=2)
     schedule = (moe_schedule if name == "moe" else gpipe)(placement, len(LENGTHS))
-    found = compared(check(lower(schedule)), options)
-    assert found.bitwise_equal
-    assert found.max_gradient_error < 1e-12
+    comparison = compared(check(lower(schedule)), options)
+    assert comparison.bitwise_equal
+    assert comparison.max_gradient_error < 1e-12
 
 
 def test_lengths_go_on_through_the_iterations() -> None:
@@ -84,7 +84,7 @@ def test_each_token_of_the_batch_counts_the_same() -> None:
     losses = trained(check(lower(gpipe(v_shape(2), 4))), GPT).losses[0]
     body = body_of(GPT, v_shape(2))
     data = body.data(4, "cpu")
-    weights = {each.name: body.initial(each) for name in ("F0", "F1") for each in body.parameters(name)}
+    weights = {p.name: body.initial(p) for name in ("F0", "F1") for p in body.parameters(name)}
     means = []
     for n in range(4):
         hidden = body.forward("F0", (), data.read("F0", 0, n), weights)
@@ -106,7 +106,7 @@ def test_both_ends_of_a_message_know_that_its_tokens_differ(tmp_path: Path) -> N
     write_json(path, programs_to_dict(programs))
     assert read_programs(path) == programs
     assert [programs.block("F0", n).time for n in range(4)] == LENGTHS
-    fixed = {edge: each.with_tokens(6) for edge, each in programs.specs[1].items()}
+    fixed = {edge: spec.with_tokens(6) for edge, spec in programs.specs[1].items()}
     with pytest.raises(UnsafeProgramsError, match=r"as float64 \(2, tokens, 8\), which receives it as"):
         check(replace(programs, specs=(programs.specs[0], fixed)))
 
@@ -182,15 +182,15 @@ def without(*blocks: str, placement: Placement = ENCODED) -> Schedule:
         MicroBatchRow(2, placement.blocks[0].name, 5.0),
     ]
     batch = unequal_batch(placement, rows)
-    found = search(batch, work_limit=0.2).schedule
-    assert found is not None
-    return found
+    schedule = search(batch, work_limit=0.2).schedule
+    assert schedule is not None
+    return schedule
 
 
 def test_an_encoder_is_left_out_of_micro_batches_without_its_input() -> None:
     programs = check(lower(without("F0", "B0"), is_batch=True))
     assert programs.left_out == {("F0", 1), ("B0", 1)}
-    assert not any("#1" in str(each) for each in programs.instructions[0])
+    assert not any("#1" in str(instruction) for instruction in programs.instructions[0])
     options = replace(
         GPT, name="synthetic", sequence_lengths=[3, 6, 2], optimizer="adamw", clip_grad_norm=0.1
     )

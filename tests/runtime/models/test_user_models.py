@@ -299,14 +299,14 @@ def test_any_cut_gives_the_same_weights_and_losses(options: Callable[..., ModelO
         placement = v_shape(len(at) + 1)
         known = traced(model, placement)
         assert known.handed_over is not None
-        found: dict[str, torch.Tensor] = {}
+        by_name: dict[str, torch.Tensor] = {}
         for block in (f"F{i}" for i in range(len(at) + 1)):  # each as the only one of a process
             part = Model(known, placement, {block: WHOLE})
-            own, modules = part.parameters, nn.ModuleDict(dict(part.body.modules))
+            shards, modules = part.parameters, nn.ModuleDict(dict(part.body.modules))
             held = [value for value in modules.parameters() if value.untyped_storage().nbytes()]
-            assert len(held) == len(own), "of other blocks' weights nothing is kept"
-            found |= {shard.name.partition(".")[2]: weight for shard, weight in own.items()}
-        weights.append(found)
+            assert len(held) == len(shards), "of other blocks' weights nothing is kept"
+            by_name |= {shard.name.partition(".")[2]: weight for shard, weight in shards.items()}
+        weights.append(by_name)
         losses.append(trained(lower(one_f_one_b(placement, 4)), model).losses)
     first, other = weights
     assert len(first) == 4 + 2 * 4  # with the table, which two blocks share

@@ -51,15 +51,15 @@ def scripts(tmp_path: Path) -> Path:
 def test_iterations_run_programs_of_a_folder_and_train_to_the_same_bits(
     scripts: Path, tmp_path: Path
 ) -> None:
-    folder, told = tmp_path / "programs", list[Progress]()
+    folder, progress = tmp_path / "programs", list[Progress]()
     offer(of(gpipe), folder, iteration=1)
     unsafe = edited(of(gpipe), 0, lambda program: program.reverse())
     offer(unsafe, folder, iteration=3)
     offer(of(gpipe), folder, first=4)
-    found = launched(scripts, 2, 6, progress=told.append, launcher="fork", programs=folder)
-    assert comparison_of(found).bitwise_equal
-    assert comparison_of(found).max_gradient_error == 0
-    notes = [each.note for each in told]
+    result = launched(scripts, 2, 6, progress=progress.append, launcher="fork", programs=folder)
+    assert comparison_of(result).bitwise_equal
+    assert comparison_of(result).max_gradient_error == 0
+    notes = [event.note for event in progress]
     assert notes[0] == "iteration 1: another program runs"
     assert notes[1] == "", "the run's own order again"
     assert notes[2].startswith("iteration 3: the program is not safe: ")
@@ -89,12 +89,12 @@ def test_a_program_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None
 
 
 def test_a_file_that_is_none_is_told_in_a_line(scripts: Path, tmp_path: Path) -> None:
-    folder, told = tmp_path / "programs", list[Progress]()
+    folder, progress = tmp_path / "programs", list[Progress]()
     folder.mkdir()
     (folder / "from_1.json").write_text("{")
-    found = launched(scripts, 2, 2, progress=told.append, launcher="in_process", programs=folder)
-    assert comparison_of(found).max_gradient_error == 0
-    assert "from_1.json" in told[0].note and "\n" not in told[0].note
+    result = launched(scripts, 2, 2, progress=progress.append, launcher="in_process", programs=folder)
+    assert comparison_of(result).max_gradient_error == 0
+    assert "from_1.json" in progress[0].note and "\n" not in progress[0].note
     assert ProgramFolder(folder)(0) is None
 
 
@@ -131,9 +131,9 @@ def test_a_loop_of_ones_own_takes_programs_from_a_function(tmp_path: Path) -> No
                 orders.append(pipeline._context.device.order)
             return notes, losses, orders
 
-    found = join(2, train, tmp_path)
-    assert [notes for notes, _, _ in found] == [["", "iteration 1: another program runs", "", ""]] * 2
-    for rank, (_, losses, orders) in enumerate(found):
-        own, changed = one_f_one_b(PLACEMENT, 4).order(rank), gpipe(PLACEMENT, 4).order(rank)
-        assert [list(order) for order in orders] == [list(own), list(changed)] * 2
+    results = join(2, train, tmp_path)
+    assert [notes for notes, _, _ in results] == [["", "iteration 1: another program runs", "", ""]] * 2
+    for rank, (_, losses, orders) in enumerate(results):
+        default, changed = one_f_one_b(PLACEMENT, 4).order(rank), gpipe(PLACEMENT, 4).order(rank)
+        assert [list(order) for order in orders] == [list(default), list(changed)] * 2
         assert len(set(losses)) == 1, "nothing moves the parameters"

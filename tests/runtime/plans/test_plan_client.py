@@ -128,8 +128,8 @@ def test_a_plan_must_have_the_blocks_and_micro_batches_of_the_run(
             """Nothing is open."""
 
     class Alone:
-        def collect(self, told: object) -> list[object]:
-            return [told]
+        def collect(self, value: object) -> list[object]:
+            return [value]
 
     plans = SharedPlans(Source(), SCHEDULE.placement, 3, Alone())  # type: ignore[arg-type]
     assert plans.at_iteration_boundary() == (plan if reason is None else None)

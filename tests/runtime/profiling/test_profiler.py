@@ -71,13 +71,13 @@ def by_clock(profiler: Profiler, kind: str) -> Mapping[int, MeasuredCost]:
 def test_the_sweep_finds_the_power_model_and_ends_past_the_best_clock(gpu: FakeGpu) -> None:
     profiler = swept(gpu, Sweep(iterations=2, rises=5))
     for kind in CYCLES:
-        found = by_clock(profiler, kind)
-        assert list(found) == sorted(found, reverse=True), "from the highest down"
-        assert max(found) == 1980
-        for clock_mhz, cost in found.items():
+        costs = by_clock(profiler, kind)
+        assert list(costs) == sorted(costs, reverse=True), "from the highest down"
+        assert max(costs) == 1980
+        for clock_mhz, cost in costs.items():
             assert cost.time_ms == pytest.approx(time_ms(kind, clock_mhz), rel=1e-9)
             assert cost.energy_mj == pytest.approx(energy_mj(kind, clock_mhz), abs=1.0)
-        energies = [cost.energy_mj for cost in found.values()]
+        energies = [cost.energy_mj for cost in costs.values()]
         rises = [after > before for before, after in pairwise(energies)]  # type: ignore[operator]
         assert rises == [False] * (len(rises) - 5) + [True] * 5
     assert min(by_clock(profiler, "F0")) > 345 + 15, "it did not go to the end"
@@ -172,9 +172,9 @@ def test_a_coarse_energy_counter_is_waited_for(driver: FakeDriver) -> None:
     driver.setup(1, range(900, 1980 + 1, 360), counter_period_ms=10.0)
     gpu = FakeGpu(driver, 0, RecordingClock())
     naive, profiler = Profiler(gpu, Sweep(20)), Profiler(gpu, Sweep(20), align=gpu.align)
-    for each in (naive, profiler):
-        while not each.is_done:
-            iterate(each, gpu, wait_ms=3.7)
+    for sweep in (naive, profiler):
+        while not sweep.is_done:
+            iterate(sweep, gpu, wait_ms=3.7)
     for cost in profiler.costs:
         assert cost.time_ms == pytest.approx(time_ms(cost.kind, 1980), rel=1e-9)
         assert cost.energy_mj == pytest.approx(energy_mj(cost.kind, 1980), rel=0.003)
@@ -238,7 +238,7 @@ def test_a_run_profiles_its_blocks() -> None:
     assert measurement.comparison is None
     costs = merged(measurement.profiles)
     assert costs.keys() == placement.by_name.keys()
-    assert all(cost.time_ms > 0 and cost.energy_mj is None for found in costs.values() for cost in found)
+    assert all(cost.time_ms > 0 and cost.energy_mj is None for points in costs.values() for cost in points)
     assert {profile.description for profile in measurement.profiles} == {
         "no GPU: times at the current clock of the processor, no energy"
     }

@@ -1,4 +1,4 @@
-"""What a device notes of itself: times from its marks, and the bytes of the tensors that it holds."""
+"""Records of a device: times from its marks, and the bytes of the tensors that it holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def graph_storages(output: Tensor) -> dict[int, int]:
 
     A whole number in the graph, such as a divisor, looks like a tensor there but is none.
     """
-    found, nodes, seen = {}, [output.grad_fn], set()
+    sizes, nodes, seen = {}, [output.grad_fn], set()
     while nodes:
         node = nodes.pop()
         if node is None or node in seen:
@@ -33,22 +33,22 @@ def graph_storages(output: Tensor) -> dict[int, int]:
         leaf = getattr(node, "variable", None)
         for tensor in (*saved, leaf):
             if isinstance(tensor, Tensor) and (tensor.dim() or tensor.is_floating_point()):
-                found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-    return found
+                sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+    return sizes
 
 
 def walked_bytes(blocks: Blocks, model: Model, others: Iterable[Tensor]) -> int:
-    """Return what is held, by walking every graph; parameters aside."""
-    found: dict[int, int] = {}
+    """Return the bytes held by all graphs, found by walking them, without the parameters."""
+    sizes: dict[int, int] = {}
     for held in blocks.saved():
         for tensor in held.tensors:
-            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            found |= graph_storages(tensor)
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            sizes |= graph_storages(tensor)
     for tensor in others:
-        found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
     for weight in model.parameters.values():
-        found.pop(weight.untyped_storage().data_ptr(), None)
-    return sum(found.values())
+        sizes.pop(weight.untyped_storage().data_ptr(), None)
+    return sum(sizes.values())
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -95,8 +95,8 @@ def test_between_the_halves_of_a_backward_the_graph_is_held() -> None:
     for block in placement.topological_order:
         halves[block.name[0]].append(block.name)
     gradient = blocks.run(halves["I"][0], 0, [])[halves["I"][1]]
-    found, walked = memory.bytes([]), walked_bytes(blocks, model, [])
-    assert alone < found <= walked <= found + 1024, "some tensors too small to be freed by themselves"
+    held, walked = memory.bytes([]), walked_bytes(blocks, model, [])
+    assert alone < held <= walked <= held + 1024, "some tensors too small to be freed by themselves"
     blocks.run(halves["W"][0], 0, [])
     assert memory.bytes([]) == alone
     blocks.run(halves["I"][1], 0, [gradient])

@@ -76,8 +76,8 @@ def test_every_block_is_drawn_once_in_the_order_of_the_schedule(
 ) -> None:
     plan = planned(order(shape, 3))
     schedule = plan.schedule
-    found = recorded(scripts_of(plan, tmp_path / "scripts"), shape.num_devices, launcher)
-    path = write_trace(tmp_path / "trace.json", schedule.placement, found.records, plan)
+    traced = recorded(scripts_of(plan, tmp_path / "scripts"), shape.num_devices, launcher)
+    path = write_trace(tmp_path / "trace.json", schedule.placement, traced.records, plan)
     events = read_events(path)
     assert problems(events) == []
     for device in range(shape.num_devices):
@@ -97,8 +97,8 @@ def test_every_block_is_drawn_once_in_the_order_of_the_schedule(
 
 def test_a_plan_is_drawn_as_it_is(tmp_path: Path) -> None:
     plan = planned(gpipe(v_shape(2).with_memory(3), 3), latency=4)
-    found = recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process")
-    events = read_events(write_trace(tmp_path / "trace.json", plan.schedule.placement, found.records, plan))
+    traced = recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process")
+    events = read_events(write_trace(tmp_path / "trace.json", plan.schedule.placement, traced.records, plan))
     begin_us = min(event["ts"] for device in (0, 1) for event in thread_of(events, device, "planned"))
     assert begin_us > 0, "it is drawn at the last iteration"
     slices = thread_of(events, 1, "planned")

@@ -35,9 +35,9 @@ MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_bat
 @cache
 def repetend_of(micro_batches: int) -> Repetend:
     placement = v_shape(3).with_memory(3)
-    found = search(placement, 6, micro_batches_per_repetend=micro_batches, objectives=["period"])
-    assert found.repetend is not None
-    return found.repetend
+    answer = search(placement, 6, micro_batches_per_repetend=micro_batches, objectives=["period"])
+    assert answer.repetend is not None
+    return answer.repetend
 
 
 def scripts_of(
@@ -100,7 +100,7 @@ def test_a_number_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_new_number_is_checked_before_anything_starts(tmp_path: Path) -> None:
-    """Here only what comes after the scripts' own number of micro-batches is wrong."""
+    """Here only micro-batches beyond the scripts' own number are wrong."""
     scripts_of(lower(one_f_one_b(v_shape(2), 4)), tmp_path)
     right = '        device.send("B1", "B0", n, target=0)'
     change(tmp_path / "device_1.py", right, right.replace("n,", "min(n, 2),"))

@@ -85,7 +85,7 @@ def finishes(programs: Programs) -> bool:
 
 
 def operation(programs: Programs, device: int, instruction: Instruction) -> tuple[str, tuple[int, ...]]:
-    """Return what an instruction is part of, the same at each of its devices, and these devices."""
+    """Return an instruction's operation, the same at each of its devices, and these devices."""
     if isinstance(instruction, Run):
         return str(instruction), programs.placement.by_name[instruction.block].devices
     ends = (device, instruction.target) if isinstance(instruction, Send) else (instruction.source, device)

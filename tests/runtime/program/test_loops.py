@@ -1,4 +1,4 @@
-"""Loops found in programs unroll to the same programs, and cover what they can."""
+"""Loops found in programs unroll to the same programs, and cover every repetition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_unrolls_to_the_same_program(program: list[Instruction], shift: int) -> 
     assert looped.unroll() == tuple(program)
     assert all(loop.rounds > 1 and loop.body for loop in looped.loops)
     assert looped.covered + len(looped.straight) == len(program)
-    kinds = [{kind(each) for each in loop.body} for loop in looped.loops]
+    kinds = [{kind(instruction) for instruction in loop.body} for loop in looped.loops]
     assert len(set().union(*kinds)) == sum(map(len, kinds)), "no block is in two loops"
 
 

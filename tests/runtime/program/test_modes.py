@@ -1,4 +1,4 @@
-"""Modes of forward blocks: in programs, their files and scripts; what cannot be run is refused."""
+"""Modes of forward blocks: in programs, their files and scripts; modes that cannot run are refused."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def test_modes_that_repeat_stand_in_the_loop(tmp_path: Path) -> None:
 
 def changed(mode: str, block: str = "F0") -> Programs:
     def change(program: list[Instruction]) -> None:
-        at = program.index(next(each for each in program if isinstance(each, Run) and each.block == block))
-        found = program[at]
-        assert isinstance(found, Run)
-        program[at] = replace(found, mode=mode)
+        at = program.index(next(run for run in program if isinstance(run, Run) and run.block == block))
+        run = program[at]
+        assert isinstance(run, Run)
+        program[at] = replace(run, mode=mode)
 
     return edited(mixed(), 0, change)
 
@@ -105,7 +105,7 @@ def test_scripts_name_known_modes_alone(tmp_path: Path) -> None:
 
 
 def test_modes_written_by_hand_must_fit_the_memory(tmp_path: Path) -> None:
-    """Everything recomputed, four micro-batches hold 4; what is kept takes three times as much."""
+    """Four recomputed micro-batches hold 4; a kept one takes three times as much as a recomputed one."""
     schedule = in_modes(gpipe(v_shape(1), 4), lambda *_: 1)
     schedule = replace(schedule, placement=schedule.placement.with_memory(4))
     generate(lower(schedule), {}, SYNTHETIC, tmp_path)

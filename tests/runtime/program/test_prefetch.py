@@ -21,22 +21,22 @@ MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 3, "micro_bat
 
 def runs_ahead(programs: Programs) -> dict[tuple[int, Receive], int]:
     """Return for each receive how many blocks of its device it comes before the one that takes it."""
-    found = {}
+    ahead = {}
     for device, program in enumerate(programs.instructions):
-        for place, each in enumerate(program):
-            if isinstance(each, Receive):
-                taken = program.index(Run(each.consumer, each.micro_batch))
-                found[device, each] = sum(isinstance(other, Run) for other in program[place:taken])
-    return found
+        for place, instruction in enumerate(program):
+            if isinstance(instruction, Receive):
+                taken = program.index(Run(instruction.consumer, instruction.micro_batch))
+                ahead[device, instruction] = sum(isinstance(other, Run) for other in program[place:taken])
+    return ahead
 
 
 def channels_of(programs: Programs) -> dict[tuple[int, int], list[Receive]]:
-    found: dict[tuple[int, int], list[Receive]] = {}
+    channels: dict[tuple[int, int], list[Receive]] = {}
     for device, program in enumerate(programs.instructions):
-        for each in program:
-            if isinstance(each, Receive):
-                found.setdefault((each.source, device), []).append(each)
-    return found
+        for instruction in program:
+            if isinstance(instruction, Receive):
+                channels.setdefault((instruction.source, device), []).append(instruction)
+    return channels
 
 
 @settings(max_examples=80, deadline=None)
@@ -49,8 +49,8 @@ def test_early_receives_are_safe_and_within_their_bounds(
     assert channels_of(after) == channels_of(before)
     for program, other in zip(before.instructions, after.instructions, strict=True):
         assert sorted(map(str, program)) == sorted(map(str, other))
-        assert [each for each in program if not isinstance(each, Receive)] == [
-            each for each in other if not isinstance(each, Receive)
+        assert [instruction for instruction in program if not isinstance(instruction, Receive)] == [
+            instruction for instruction in other if not isinstance(instruction, Receive)
         ]
     moved, stood = runs_ahead(after), runs_ahead(before)
     assert all(0 <= moved[key] - stood[key] <= blocks_ahead for key in moved)
@@ -72,11 +72,11 @@ def test_a_transfer_overlaps_with_the_block_before_it() -> None:
 
 
 def test_moving_further_than_that_would_be_a_deadlock() -> None:
-    """A receive does not pass what its message waits for: no bound on blocks makes programs unsafe."""
+    """A receive stays behind the blocks that its message needs: a bound of 1000 blocks is safe too."""
     programs = lower(one_f_one_b(v_shape(4), 8))
     early = check(prefetch_receives(programs, 1000))
     reckless = tuple(
-        tuple(sorted(program, key=lambda each: not isinstance(each, Receive)))
+        tuple(sorted(program, key=lambda instruction: not isinstance(instruction, Receive)))
         for program in programs.instructions
     )
     with pytest.raises(UnsafeProgramsError):
@@ -87,6 +87,6 @@ def test_moving_further_than_that_would_be_a_deadlock() -> None:
 @pytest.mark.parametrize(("shape", "blocking"), [("v_shape", True), ("m_shape", False), ("k_shape", True)])
 def test_early_receives_change_no_bit(shape: str, blocking: bool) -> None:
     programs = prefetch_receives(lower(gpipe(SHAPES[shape](), 3)), 2)
-    found = trained(programs, MODEL, iterations=1, blocking=blocking)
-    assert comparison_of(found).bitwise_equal
-    assert found.peak_posted_bytes == peak_posted(programs, lambda producer, consumer: 1 * 3 * 4 * 8)
+    result = trained(programs, MODEL, iterations=1, blocking=blocking)
+    assert comparison_of(result).bitwise_equal
+    assert result.peak_posted_bytes == peak_posted(programs, lambda producer, consumer: 1 * 3 * 4 * 8)

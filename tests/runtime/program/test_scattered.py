@@ -38,15 +38,15 @@ FEWER = {
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the bytes of each message of runs in this process."""
-    found: list[int] = []
+    sizes: list[int] = []
     send = Network.send
 
     def counted(self: Network, tensor: Tensor, channel: tuple[int, int]) -> object:
-        found.append(tensor.nbytes)
+        sizes.append(tensor.nbytes)
         return send(self, tensor, channel)
 
     monkeypatch.setattr(Network, "send", counted)
-    return found
+    return sizes
 
 
 @pytest.mark.parametrize(("placement", "times_fewer"), FEWER.values(), ids=FEWER)
@@ -80,21 +80,21 @@ def test_by_itself_tensors_go_in_parts_from_node_to_node_alone() -> None:
     stages = (((0, 1), 1), ((2, 3), 1), ((4, 5), 1))
     for nodes, ways in ((None, set()), ((0, 0, 0, 0, 1, 1), {("F1", "F2"), ("B2", "B1")})):
         programs = lower(gpipe(chain_of(*stages, nodes=nodes), 2))
-        found = scattered(programs, "auto")
-        messages = [each for program in found.instructions for each in program if not isinstance(each, Run)]
-        assert {(each.producer, each.consumer) for each in messages if each.part} == ways
+        auto = scattered(programs, "auto")
+        messages = [m for program in auto.instructions for m in program if not isinstance(m, Run)]
+        assert {(m.producer, m.consumer) for m in messages if m.part} == ways
         assert scattered(programs, "never") == programs
 
 
 def test_what_goes_whole_is_said() -> None:
-    """The first stage is on one GPU, so what it takes comes whole."""
+    """The first stage is on one GPU, so its inputs come whole."""
     words = scattered_in_words(scattered(lower(gpipe(FROM_ONE, 2)), "always"))
     assert words == "parts of tensors: F0 -> F1 in 3; whole: B1 -> B0"
     assert not scattered_in_words(lower(gpipe(FROM_ONE, 2)))
 
 
 def changed(programs: Programs, device: int, change: Callable[[Instruction], Instruction]) -> Programs:
-    return programs.changed(lambda at, each: change(each) if at == device else each)
+    return programs.changed(lambda at, instruction: change(instruction) if at == device else instruction)
 
 
 def test_wrong_parts_are_refused() -> None:
@@ -103,7 +103,7 @@ def test_wrong_parts_are_refused() -> None:
     def with_part(
         kind: type[Send] | type[Receive], part: tuple[int, int] | None
     ) -> Callable[..., Instruction]:
-        return lambda each: replace(each, part=part) if isinstance(each, kind) else each
+        return lambda message: replace(message, part=part) if isinstance(message, kind) else message
 
     one_end = changed(programs, 2, with_part(Receive, None))
     with pytest.raises(

@@ -42,8 +42,8 @@ def run(folder: Path, loader: Any, *leases: tuple[int, int]) -> tuple[list[Any],
 
 
 def test_a_lease_the_next_one_and_the_next_process(folder: Path) -> None:
-    found = run(folder, "wxyz", (0, 3), (3, 5), (5, 5))
-    assert found == (["w", "x", "y", "z", "w"], ["wrote torn_3", "wrote torn_5"])
+    result = run(folder, "wxyz", (0, 3), (3, 5), (5, 5))
+    assert result == (["w", "x", "y", "z", "w"], ["wrote torn_3", "wrote torn_5"])
     assert saved_steps(folder) == [3, 5]
     assert run(folder, "wxyz", (5, 7), (7, 7)) == (["x", "y"], ["read 5", "wrote torn_7"])
     assert {path.name for path in (folder / "checkpoints").iterdir()} == {"5", "7"}

@@ -73,14 +73,14 @@ class Jobs:
     """The jobs of a test in a folder, whose script has something happen at each step."""
 
     def __init__(self, folder: Path, event: str = "pass", jobs: Sequence[Job] = JOBS) -> None:
-        self.jobs, self.folder, self.told = jobs, folder, list[str]()
+        self.jobs, self.folder, self.messages = jobs, folder, list[str]()
         self.command = [sys.executable, str(folder / "job.py")]
         (folder / "job.py").write_text(SCRIPT.replace("EVENT", event))
 
     def prepared(self, cluster: GpuCluster = CLUSTER, options: SimulationOptions = OPTIONS) -> Any:
         real = [RealJob(job.name, self.command, self.folder / job.name) for job in self.jobs]
         given = self.jobs, cluster, THROUGHPUTS, policy_of("las"), options
-        return RealRounds(*given, real_jobs=real, tell=self.told.append)
+        return RealRounds(*given, real_jobs=real, tell=self.messages.append)
 
     def run(self, cluster: GpuCluster = CLUSTER, options: SimulationOptions = OPTIONS) -> Any:
         rounds = self.prepared(cluster, options)
@@ -94,7 +94,7 @@ class Jobs:
         return [line for line in self.lines(name) if line[0].isdigit()]
 
     def check(self, names: str = "abc") -> None:
-        """Check the results of all steps; of those that were done twice the last."""
+        """Check the results of all steps; of a step done twice, the last result."""
         for job in self.jobs:
             if job.name in names:
                 last = {line.split()[0]: line for line in self.rows(job.name)}
@@ -112,18 +112,18 @@ def uninterrupted(steps: int) -> list[str]:
 def test_jobs_that_move_do_what_the_simulation_says_and_what_they_do_alone(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path)
     run = jobs.run()
-    assert not jobs.told
+    assert not jobs.messages
     outcome = simulate_cluster(JOBS, CLUSTER, THROUGHPUTS, policy_of("las"), OPTIONS)
     assert tuple(run.recorded) == outcome.recorded
     jobs.check()
-    assert {each.gpu_type for one in run.recorded for each in one.runs if 0 in each.jobs} == {0, 1}
+    assert {job_run.gpu_type for one in run.recorded for job_run in one.runs if 0 in job_run.jobs} == {0, 1}
     for job in outcome.jobs:  # a lease that is renewed starts no process
         assert jobs.lines(job.job.name).count("began") == job.starts
     assert sum(job.renewals for job in outcome.jobs) > 0
     assert len(run.moves) == sum(job.preemptions for job in outcome.jobs)
     assert all(0 < move.save_s < move.start_s for move in run.moves)
     assert len([*(tmp_path / "a/checkpoints").iterdir()]) == 2
-    assert not jobs.told
+    assert not jobs.messages
 
 
 EVENTS = """if batches.num_steps == 23 and not once.exists():
@@ -144,7 +144,7 @@ def test_jobs_that_fail_go_on_from_their_last_round(tmp_path: Path) -> None:
         "c": " ended with exit code 1: OSError: [Errno 28] No space",
     }
     for name, why in wanted.items():
-        (line,) = (line for line in jobs.told if line.startswith(f"job {name} on "))
+        (line,) = (line for line in jobs.messages if line.startswith(f"job {name} on "))
         assert why in line
         assert int(line.partition("; it goes on from step ")[2]) >= 0
     assert not [*tmp_path.glob("*/checkpoints/torn*")]
@@ -166,7 +166,7 @@ SLOW_K80 = "batches.lease.gpu_type == 'k80' and time.sleep(0.1); batches.num_ste
 def test_jobs_of_a_node_that_is_killed_go_on_from_their_last_round(tmp_path: Path, ray_nodes: Any) -> None:
     """The K80s go in the second round, and come back after it."""
     jobs = Jobs(tmp_path, SLOW_K80, [JOBS[0], replace(JOBS[1], steps=100.0), JOBS[2]])
-    rounds, tell = jobs.prepared(), jobs.told.append
+    rounds, tell = jobs.prepared(), jobs.messages.append
 
     def answer(line: str) -> None:
         tell(line)
@@ -179,14 +179,14 @@ def test_jobs_of_a_node_that_is_killed_go_on_from_their_last_round(tmp_path: Pat
     rounds.run()
     killer.join()
     jobs.check()
-    assert jobs.told == [
+    assert jobs.messages == [
         "GPUs that are there: 1 of 1 v100, 0 of 1 k80",
         "job a on k80 0 in round 2 lost its node; it goes on from step 40",
         "GPUs that are there: 1 of 1 v100, 1 of 1 k80",
     ]
     assert 90 < len(jobs.rows("a")) <= 110
     assert [len(jobs.rows(name)) for name in "bc"] == [100, 30]
-    assert 1 in {run.gpu_type for each in rounds.recorded[2:] for run in each.runs}
+    assert 1 in {run.gpu_type for record in rounds.recorded[2:] for run in record.runs}
 
 
 def wait_for(path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_job_that_moves_and_one_that_stays_have_the_same_losses(tmp_path: Path
         jobs = Jobs(tmp_path, jobs=[Job(name, "any", 9.0, gpus) for name in names])
         jobs.command = [sys.executable, str(script)]
         run = jobs.run(GpuCluster({"v100": gpus, "k80": gpus}), replace(OPTIONS, round_s=round_s))
-        assert not jobs.told
+        assert not jobs.messages
         assert len(run.moves) == 2 * (len(names) - 1)
         losses += [[line.split(" on ")[0] for line in jobs.lines(name)] for name in names]
     assert losses[0] == losses[1] == losses[2]

@@ -1,4 +1,4 @@
-"""What the server answers, request by request, on a clock that the tests move."""
+"""The server's answers, request by request, on a clock that the tests move."""
 
 import multiprocessing
 import time
@@ -70,10 +70,10 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests here; each makes jobs of its own."""
-    found = Server("")
-    service = Service(tmp_path_factory.mktemp("server") / "jobs", now_s=lambda: found.now_s)
-    with in_thread(service) as found.url:
-        yield found
+    running = Server("")
+    service = Service(tmp_path_factory.mktemp("server") / "jobs", now_s=lambda: running.now_s)
+    with in_thread(service) as running.url:
+        yield running
 
 
 def test_a_job_waits_for_all_blocks_and_then_has_the_frontier(server: Server) -> None:
@@ -88,12 +88,12 @@ def test_a_job_waits_for_all_blocks_and_then_has_the_frontier(server: Server) ->
 
 
 def test_the_fields_of_requests_and_answers_are_in_the_docs(server: Server) -> None:
-    found = server.ask("GET", "/openapi.json")[1]
-    fields = {name: set(each.get("properties", {})) for name, each in found["components"]["schemas"].items()}
+    api = server.ask("GET", "/openapi.json")[1]
+    fields = {name: set(kind.get("properties", {})) for name, kind in api["components"]["schemas"].items()}
     assert {"Registration", "ProfileUpload", "ProfilePoint", "JobStatus", "Deployed"} <= fields.keys()
     assert fields["StragglerMessage"] == {"id", "degree", "delay_s"}
     assert fields["DeployedPlanAnswer"] == {"version", "time_ms", "energy_mj", "lower_bound_mj", "clock_mhz"}
-    assert "requestBody" in found["paths"]["/jobs/{job}/straggler"]["post"]
+    assert "requestBody" in api["paths"]["/jobs/{job}/straggler"]["post"]
 
 
 def test_plans_for_deadlines_are_those_of_the_frontier(server: Server) -> None:

@@ -58,13 +58,13 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
     first = ServerProcess(folder)
     server = ServerClient(first.url)
     job = ready(server)
-    half, *computing = (server.register(each, 50) for each in (small_schedule(), LONG, small_schedule()))
+    half, *computing = (server.register(s, 50) for s in (small_schedule(), LONG, small_schedule()))
     ask(f"{first.url}/jobs/{half}/profile", "POST", upload_of(PROFILE, "F0", "B0"))
     now = server.set_straggler(job, 1, 0, 1.2)
     server.set_straggler(job, 2, 3600, 1.5)
     frontier = server.frontier(job)
-    for each, profile in zip(computing, (profile_of(LONG.placement), PROFILE), strict=True):
-        assert server.upload(each, profile)["state"] == "computing"
+    for job_id, profile in zip(computing, (profile_of(LONG.placement), PROFILE), strict=True):
+        assert server.upload(job_id, profile)["state"] == "computing"
     while (status := server.status(computing[0]))["state"] == "computing" and not status["progress"]:
         time.sleep(0.005)
     first.kill()
@@ -75,14 +75,14 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
 
 def test_a_killed_server_goes_on_where_it_was(restarted: Restarted) -> None:
     server, job = restarted.client, restarted.ready
-    found = [each["id"] for each in ask(f"{restarted.process.url}/jobs")[1]["jobs"]]
-    assert found == [job, restarted.half, *restarted.computing]
+    ids = [row["id"] for row in ask(f"{restarted.process.url}/jobs")[1]["jobs"]]
+    assert ids == [job, restarted.half, *restarted.computing]
     assert server.status(restarted.half)["missing"] == ["F1", "B1"]
-    for each in restarted.computing:
-        assert server.wait_until_ready(each, 60)["version"] == 1
-    own = compute_frontier(LONG, profile_of(LONG.placement), 50)
+    for job_id in restarted.computing:
+        assert server.wait_until_ready(job_id, 60)["version"] == 1
+    expected = compute_frontier(LONG, profile_of(LONG.placement), 50)
     times_ms = [plan.time_ms for plan in Frontier.from_dict(server.frontier(restarted.computing[0])).plans]
-    assert times_ms == [plan.time_ms for plan in own.plans]
+    assert times_ms == [plan.time_ms for plan in expected.plans]
     assert server.frontier(job) == restarted.frontier
     assert server.plan(job)["version"] == restarted.deployed["version"] == 2
     assert server.plan(job)["time_ms"] == restarted.deployed["time_ms"]

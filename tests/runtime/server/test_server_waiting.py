@@ -112,9 +112,9 @@ def test_a_plan_reaches_the_client_without_its_asking_again(
 
     def deployed(self: ServerClient, *arguments: int, **named: float) -> DeployedPlan | None:
         asked.append(arguments)
-        found = original(self, *arguments, **named)  # type: ignore[arg-type]
+        plan = original(self, *arguments, **named)  # type: ignore[arg-type]
         arrived.set()
-        return found
+        return plan
 
     monkeypatch.setattr(ServerClient, "deployed", deployed)
     client = PlanClient(url, job, interval_s=3600, wait_s=LONG_S)

@@ -40,7 +40,7 @@ class Said:
 
 @dataclass
 class SlowModel:
-    """Keep every message; the latest word on an accelerator withdraws what was not due when it came."""
+    """Keep every message; an accelerator's latest message withdraws earlier ones that are not due yet."""
 
     said: dict[str, list[Said]] = field(default_factory=lambda: {name: [] for name in NAMES})
 

@@ -1,4 +1,4 @@
-"""Torch's tables: read as torch reads them, what it ships passes, and every broken table is found."""
+"""Torch's tables: read as torch reads them; shipped tables pass, and every broken table is found."""
 
 from __future__ import annotations
 

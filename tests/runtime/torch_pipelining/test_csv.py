@@ -1,4 +1,4 @@
-"""Schedules as torch's tables and back, what has no form there, and what streams and modes lose."""
+"""Schedules as torch's tables and back, schedules without a table, and the loss of streams and modes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from schedsearch.validate import validate
 
 
 def computations(schedule: Schedule) -> list[list[tuple[str, int, int]]]:
-    """What each device computes, in order, as (kind, stage, micro-batch)."""
+    """Return each device's computations in order, as (kind, stage, micro-batch)."""
     stages, by_name = stage_of(schedule.placement), schedule.placement.by_name
     return [
         [(by_name[name].kind.value, stages[name], n) for name, n in schedule.order(device)]
@@ -141,7 +141,7 @@ def arbitrary() -> Schedule:
     return permuted(gpipe(Placement("arbitrary", 3, tuple(blocks)), 4))
 
 
-def found(placement: Placement, num_micro_batches: int) -> Schedule:
+def searched(placement: Placement, num_micro_batches: int) -> Schedule:
     schedule = search(placement, num_micro_batches, work_limit=2.5).schedule
     assert schedule is not None
     return schedule
@@ -150,7 +150,7 @@ def found(placement: Placement, num_micro_batches: int) -> Schedule:
 RUN = {
     "1F1B backwards": lambda: permuted(one_f_one_b(v_shape(3), 4)),
     "V of two chunks, split": lambda: HAND_MADE["zb_v"](wave_shape(2, split_backward=True), 5),
-    "searched": lambda: found(wave_shape(2, split_backward=True).with_memory(4), 4),
+    "searched": lambda: searched(wave_shape(2, split_backward=True).with_memory(4), 4),
     "any ranks": arbitrary,
 }
 
@@ -225,10 +225,10 @@ def two_streams() -> Schedule:
 def test_the_table_has_every_block_where_it_is(schedule: Schedule) -> None:
     rows = list(csv.DictReader(io.StringIO(stream_table(schedule))))
     assert {(row["block"], int(row["micro_batch"])): float(row["start_ms"]) for row in rows} == {
-        each: float(start) for each, start in schedule.start_of.items()
+        instance: float(start) for instance, start in schedule.start_of.items()
     }
     ends = {(row["block"], int(row["micro_batch"])): float(row["end_ms"]) for row in rows}
-    assert ends == {each: float(end) for each, end in schedule.end_of.items()}
+    assert ends == {instance: float(end) for instance, end in schedule.end_of.items()}
     streams: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         streams.setdefault((row["device"], row["stream"]), []).append(float(row["start_ms"]))

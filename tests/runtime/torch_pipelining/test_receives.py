@@ -1,4 +1,4 @@
-"""Receives of torch's tables: where torch puts them or later, always safe, and what pending ones hold up."""
+"""Receives of torch's tables: where torch puts them or later, always safe, and delays by pending ones."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_any_table_is_safe_with_receives_at_any_distance(schedule: Schedule, ahe
 @given(chain_schedules(), st.sampled_from([EAGER, LATE]), st.data())
 def test_times_are_those_of_a_run_tick_by_tick(schedule: Schedule, ahead: float, data: st.DataObject) -> None:
     order = with_receives(torch_order(schedule), ahead)
-    times = {each: data.draw(st.integers(1, 3)) for _, each in order.actions() if each.op.is_compute}
-    times |= {each: data.draw(st.integers(0, 2)) for _, each in order.actions() if each.op.is_send}
+    times = {action: data.draw(st.integers(1, 3)) for _, action in order.actions() if action.op.is_compute}
+    times |= {action: data.draw(st.integers(0, 2)) for _, action in order.actions() if action.op.is_send}
     for queue in Queue:
         assert play_table(order, queue, times)[0] == tick_by_tick(order, queue, times)
 
@@ -63,10 +63,10 @@ def tick_by_tick(order: TorchOrder, queue: Queue, times: dict[Action, int]) -> i
         fetches = computes and earlier == Action(action.stage, Op.UNSHARD)
         if earlier.op.is_compute or earlier.op is Op.REDUCE_GRAD or fetches:
             return True
-        if any(each.op is Op.RESHARD for each in both) or (computes and queue is not Queue.COMPUTATIONS):
+        if any(a.op is Op.RESHARD for a in both) or (computes and queue is not Queue.COMPUTATIONS):
             return False
-        messages = [each for each in both if not (each.op.is_compute or each.op.is_of_stage)]
-        peers = {order.rank_of[each.other_end.stage] if each in messages else None for each in both}
+        messages = [a for a in both if not (a.op.is_compute or a.op.is_of_stage)]
+        peers = {order.rank_of[a.other_end.stage] if a in messages else None for a in both}
         return queue is not Queue.PAIR or len(peers) == 1
 
     rows = [[action for _, action in order.on(rank)] for rank in range(len(order.cells))]
@@ -75,16 +75,16 @@ def tick_by_tick(order: TorchOrder, queue: Queue, times: dict[Action, int]) -> i
     for rank, row in enumerate(rows):
         for i, action in enumerate(row):
             left[rank, i] = {(rank, j) for j in range(i) if waits(action, row[j])}
-            left[rank, i] |= {place[each] for each in [action.taken] if each in place}
+            left[rank, i] |= {place[taken] for taken in [action.taken] if taken in place}
     end: dict[tuple[int, int], int] = {}
     tick = 0
     while left:
-        done = {each for each, at in end.items() if at <= tick}
-        ready = [each for each, needed in left.items() if needed <= done]
-        for each in ready:
-            del left[each]
-            end[each] = tick + times.get(rows[each[0]][each[1]], 0)
-        tick += not any(end[each] == tick for each in ready)
+        done = {cell for cell, at in end.items() if at <= tick}
+        ready = [cell for cell, needed in left.items() if needed <= done]
+        for cell in ready:
+            del left[cell]
+            end[cell] = tick + times.get(rows[cell[0]][cell[1]], 0)
+        tick += not any(end[cell] == tick for cell in ready)
     return max(end.values())
 
 

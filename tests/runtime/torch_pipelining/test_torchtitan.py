@@ -90,10 +90,10 @@ class Run:
 
     def train(self, num_iterations: int) -> list[float]:
         """Return the losses, on the rank of the last stage."""
-        parameters = [each for part in self.parts for each in part.parameters()]
+        parameters = [weight for part in self.parts for weight in part.parameters()]
         optimizer = torch.optim.AdamW(parameters, lr=1e-3)
         generator = torch.Generator().manual_seed(1)
-        found: list[float] = []
+        totals: list[float] = []
         for _ in range(num_iterations):
             size = (NUM_MICRO_BATCHES, LENGTH + 1)
             tokens = torch.randint(0, VOCABULARY, size, generator=generator)
@@ -106,8 +106,8 @@ class Run:
                 loss_kwargs={"global_valid_tokens": torch.tensor(float(NUM_MICRO_BATCHES * LENGTH))},
             )
             optimizer.step()
-            found += [sum(each.item() for each in losses)] * self.is_last
-        return found
+            totals += [sum(loss.item() for loss in losses)] * self.is_last
+        return totals
 
 
 @pytest.mark.parametrize(("make", "kind"), [(searched, "1F1B"), (half_memory, "ZBVZeroBubble")])
@@ -124,19 +124,19 @@ def test_its_llama_trains_with_our_table_as_with_its_own_schedule(
     def all_of(rank: int) -> tuple[list[float], list[float], list[int]]:
         meeting = f"file://{tmp_path}/meeting"
         dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=NUM_RANKS)
-        own = Run(rank, kind, "").train(3)
+        theirs = Run(rank, kind, "").train(3)
         clock, ours = RecordingClock(), Run(rank, kind, str(table))
         with schedsearch.clocks(plan, ours.schedule, schedule=schedule, clock=clock):
-            found = ours.train(3)
+            from_table = ours.train(3)
         dist.barrier()
         dist.destroy_process_group()
-        return own, found, clock.requests
+        return theirs, from_table, clock.requests
 
     results = join(NUM_RANKS, all_of, tmp_path)
-    ((own, found),) = [losses for *losses, _ in results if losses[0]]
-    assert len(own) == 3
-    assert own[0] > own[-1]
-    assert found == pytest.approx(own, rel=1e-6)
-    assert found[0] == own[0]
+    ((theirs, from_table),) = [losses for *losses, _ in results if losses[0]]
+    assert len(theirs) == 3
+    assert theirs[0] > theirs[-1]
+    assert from_table == pytest.approx(theirs, rel=1e-6)
+    assert from_table[0] == theirs[0]
     for rank, (*_, requests) in enumerate(results):
         assert requests == [plan.clock_mhz[block][n] for block, n in schedule.order(rank)] * 3

@@ -1,4 +1,4 @@
-"""Micro-batches of unequal numbers of tokens: an update is that of the mean over all tokens."""
+"""Micro-batches of unequal numbers of tokens: an update uses the mean over all tokens."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ def test_the_model_in_one_piece_has_the_mean_over_all_tokens(padded: ModelOption
     step = next(plain(ReferenceCase(padded, v_shape(2), 3, 1)))
     loss, gradient = mean_over_tokens(padded, 3)
     assert sum(step.losses) / 3 == pytest.approx(loss, rel=1e-13)
-    found = next(value for shard, value in step.gradients.items() if shard.name == "F0.weight")
-    torch.testing.assert_close(found, gradient, rtol=1e-12, atol=1e-15)
+    pipelined = next(value for shard, value in step.gradients.items() if shard.name == "F0.weight")
+    torch.testing.assert_close(pipelined, gradient, rtol=1e-12, atol=1e-15)
 
 
 def test_a_run_is_that_of_the_model_in_one_piece(padded: ModelOptions) -> None:
-    found = compared(lower(one_f_one_b(v_shape(2), 3)), padded)
-    assert (found.max_gradient_error, found.max_loss_error) == (0, 0) and found.bitwise_equal
+    result = compared(lower(one_f_one_b(v_shape(2), 3)), padded)
+    assert (result.max_gradient_error, result.max_loss_error) == (0, 0) and result.bitwise_equal
 
 
 def test_data_parallel_groups_with_unequal_tokens(padded: ModelOptions) -> None:
-    found = compared(lower(gpipe(on_gpus(v_shape(2), 2, 2), 3)), padded)
-    assert max(found.max_gradient_error, found.max_loss_error) <= 1e-12 and found.bitwise_equal
+    result = compared(lower(gpipe(on_gpus(v_shape(2), 2, 2), 3)), padded)
+    assert max(result.max_gradient_error, result.max_loss_error) <= 1e-12 and result.bitwise_equal
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def test_cut_blocks_clip_as_the_model_in_one_piece(
     placement: Placement, more: dict[str, Any], launcher: str
 ) -> None:
     """Up to the order of sums; bit for bit as the replay, in processes too."""
-    found = compared(lower(gpipe(placement, 2)), options(dtype="float64", **more), launcher)
-    assert max(errors(found)) <= 1e-12 and found.bitwise_equal
+    comparison = compared(lower(gpipe(placement, 2)), options(dtype="float64", **more), launcher)
+    assert max(errors(comparison)) <= 1e-12 and comparison.bitwise_equal
 
 
 def test_the_norm_is_that_of_torch() -> None:

@@ -37,20 +37,20 @@ def channels_of(placement: Placement) -> list[tuple[int, int]]:
 def test_communicators_are_counted(placement: Placement, number: int) -> None:
     """An M-shape's first and last blocks are on all devices: a team, and messages from one device to all."""
     channels = channels_of(placement)
-    found = communicators(placement, channels)
-    assert [each.channel for each in found if each.channel is not None] == channels
-    assert len({each.name for each in found}) == number
+    made = communicators(placement, channels)
+    assert [communicator.channel for communicator in made if communicator.channel is not None] == channels
+    assert len({communicator.name for communicator in made}) == number
 
 
 def between(programs: Programs, device: int, other: int) -> list[tuple[str, str, int, int]]:
     """Return the messages between two devices, either way, in the order of one of them."""
-    found = []
-    for each in programs.instructions[device]:
-        if isinstance(each, Send) and each.target == other:
-            found.append((each.producer, each.consumer, each.micro_batch, device))
-        if isinstance(each, Receive) and each.source == other:
-            found.append((each.producer, each.consumer, each.micro_batch, other))
-    return found
+    in_order = []
+    for instruction in programs.instructions[device]:
+        if isinstance(instruction, Send) and instruction.target == other:
+            in_order.append((instruction.producer, instruction.consumer, instruction.micro_batch, device))
+        if isinstance(instruction, Receive) and instruction.source == other:
+            in_order.append((instruction.producer, instruction.consumer, instruction.micro_batch, other))
+    return in_order
 
 
 @given(any_schedules())
@@ -86,7 +86,7 @@ def be(device: int, meeting: str, backend: str | None) -> None:
         assert buffer.tolist() == [other, other]
         assert joined.channels[0, 1] is joined.channels[1, 0] is joined.control
     gathered = next(iter(joined.shards.values())).gather(torch.tensor([device]))
-    assert [int(each) for each in gathered] == [0, 1, 2]
+    assert [int(tensor) for tensor in gathered] == [0, 1, 2]
     assert joined.has((2, 1))
     assert not joined.has((0, 2))
     dist.all_reduce(total)
@@ -108,7 +108,7 @@ def test_processes_of_a_default_group_join(backend: str | None, tmp_path: Path) 
 
 
 def as_process(monkeypatch: pytest.MonkeyPatch, rank: int, size: int) -> None:
-    """Let torch say that it is one of so many processes, without any."""
+    """Make torch report a rank and a world size without a process group."""
     monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
     monkeypatch.setattr(dist, "get_rank", lambda: rank)
     monkeypatch.setattr(dist, "get_world_size", lambda group=None: size)

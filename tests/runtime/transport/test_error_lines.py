@@ -1,4 +1,4 @@
-"""What a user sees of an error in a process that torchrun started."""
+"""Error lines that a user sees if a process of torchrun fails."""
 
 from __future__ import annotations
 

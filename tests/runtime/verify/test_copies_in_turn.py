@@ -49,12 +49,12 @@ STASHING = replace(SYNTHETIC, weight_versions="weight_stashing")
 
 def programs_of(schedule: Schedule, options: ModelOptions = GPT) -> Programs:
     """Return the proved programs of a schedule, as a run of the model has them."""
-    each = options.micro_batches_per_update
+    per_update = options.micro_batches_per_update
     if options.weight_versions != "flush":
-        schedule = with_updates(schedule, each)
+        schedule = with_updates(schedule, per_update)
     programs = check(lower(validate(schedule)))
     if options.weight_versions != "flush":
-        check_updates(programs, each)
+        check_updates(programs, per_update)
     return programs
 
 
@@ -64,7 +64,7 @@ def run(schedule: Schedule, options: ModelOptions) -> ReferenceComparison:
 
 
 def in_turn(replicas: Sequence[int], number: int) -> Schedule:
-    """Return 1F1B-RR on a V-shape with so many copies of each stage."""
+    """Return 1F1B-RR on a V-shape with `replicas` copies of each stage."""
     return pipedream(replicated(v_shape(len(replicas), 1, 2), replicas), number)
 
 
@@ -74,10 +74,10 @@ def taking(replicas: Sequence[int], chosen: Sequence[Chosen]) -> Schedule:
     orders = []
     for stage, copies in enumerate(replicas):
         for copy in range(copies):
-            own = [n for n, taken in enumerate(chosen) if taken[stage] == copy]
-            order = [(f"F{stage}@{copy}", n) for n in own[: len(replicas) - stage - 1]]
-            for i, n in enumerate(own):
-                ahead = own[i + len(replicas) - stage - 1 :][:1]
+            numbers = [n for n, taken in enumerate(chosen) if taken[stage] == copy]
+            order = [(f"F{stage}@{copy}", n) for n in numbers[: len(replicas) - stage - 1]]
+            for i, n in enumerate(numbers):
+                ahead = numbers[i + len(replicas) - stage - 1 :][:1]
                 order += [*((f"F{stage}@{copy}", later) for later in ahead), (f"B{stage}@{copy}", n)]
             orders.append(order)
     return as_soon_as_possible(placement, len(chosen), orders, chosen)
@@ -94,18 +94,18 @@ def test_one_update_of_all_copies_is_that_of_the_model_in_one_piece(
 
 @pytest.mark.parametrize("options", [GPT, STASHING])
 def test_copies_run_as_processes(options: ModelOptions) -> None:
-    found = trained(programs_of(in_turn((2, 1), 4), options), options, launcher="fork")
-    require_exact(comparison_of(found))
-    assert len(found.losses[0]) == 4
+    result = trained(programs_of(in_turn((2, 1), 4), options), options, launcher="fork")
+    require_exact(comparison_of(result))
+    assert len(result.losses[0]) == 4
 
 
 def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     programs, adamw = programs_of(in_turn((2, 1), 4)), replace(GPT, optimizer="adamw")
     all_losses = trained(programs, adamw, iterations=4).losses
     trained(programs, adamw, checkpoints=tmp_path, checkpoint_every=2)
-    found = trained(programs, adamw, iterations=4, resume=tmp_path)
-    require_exact(comparison_of(found))
-    assert found.losses == all_losses[2:]
+    result = trained(programs, adamw, iterations=4, resume=tmp_path)
+    require_exact(comparison_of(result))
+    assert result.losses == all_losses[2:]
 
 
 def test_zero_gives_each_copy_a_part_of_the_optimizer() -> None:
@@ -121,14 +121,14 @@ def test_a_run_goes_on_without_a_lost_device_from_the_next_iteration_on(
     whole = programs_of(taking((2, 2), [(n % 2, n % 2) for n in range(6)]))
     lost = programs_of(taking((2, 2), [(1, n % 2) for n in range(6)]))
     offer(lost, tmp_path / "programs", first=1)
-    told = list[Progress]()
-    given = {"programs": tmp_path / "programs", "progress": told.append}
-    found = trained(whole, adamw, None, 3, launcher, **given)
-    assert [each.note for each in told] == ["iteration 1: another program runs", "", ""]
-    require_exact(comparison_of(found))
+    progress = list[Progress]()
+    given = {"programs": tmp_path / "programs", "progress": progress.append}
+    result = trained(whole, adamw, None, 3, launcher, **given)
+    assert [event.note for event in progress] == ["iteration 1: another program runs", "", ""]
+    require_exact(comparison_of(result))
     before = trained(whole, adamw, None, 3, launcher)
-    for own, other in zip(found.losses, before.losses, strict=True):
-        assert own == pytest.approx(other, rel=1e-12)
+    for losses, other in zip(result.losses, before.losses, strict=True):
+        assert losses == pytest.approx(other, rel=1e-12)
 
 
 def test_what_a_copy_that_is_not_taken_runs_or_receives_is_refused() -> None:
@@ -160,9 +160,9 @@ def recursion(replicas: Sequence[int], number: int, in_flight: Sequence[int]) ->
         read = [
             {
                 name: weight.detach().clone().requires_grad_()
-                for name, weight in own[max(n // r + 1 - k, 0)].items()
+                for name, weight in stage_versions[max(n // r + 1 - k, 0)].items()
             }
-            for own, r, k in zip(versions, replicas, in_flight, strict=True)
+            for stage_versions, r, k in zip(versions, replicas, in_flight, strict=True)
         ]
         value: list[Tensor] = []
         for name, model, weights in zip(names, models, read, strict=True):
@@ -184,8 +184,8 @@ def recursion(replicas: Sequence[int], number: int, in_flight: Sequence[int]) ->
                     }
                 )
                 sums[stage] = {}
-    for own in versions:
-        yield {name: weight.detach() for name, weight in own[-1].items()}
+    for stage_versions in versions:
+        yield {name: weight.detach() for name, weight in stage_versions[-1].items()}
 
 
 @pytest.mark.parametrize(
@@ -201,11 +201,11 @@ def test_weight_stashing_is_pipedreams_recursion(
     given = {"verify": "none", "exact": True, "save_weights": saved}
     trained(programs_of(schedule, STASHING), STASHING, iterations=1, **given)
     placement = v_shape(len(replicas))
-    found = Model(STASHING, placement, dict.fromkeys((f"F{stage}" for stage in range(len(replicas))), WHOLE))
-    load_state_dict_file(found, saved)
+    model = Model(STASHING, placement, dict.fromkeys((f"F{stage}" for stage in range(len(replicas))), WHOLE))
+    load_state_dict_file(model, saved)
     for stage, weights in enumerate(recursion(replicas, 12, in_flight)):
-        assert weights.keys() == found.weights(f"F{stage}").keys() != set()
-        for name, value in found.weights(f"F{stage}").items():
+        assert weights.keys() == model.weights(f"F{stage}").keys() != set()
+        for name, value in model.weights(f"F{stage}").items():
             assert torch.equal(value, weights[name]), name
 
 
@@ -256,7 +256,7 @@ def test_copies_that_wait_for_each_other_in_a_cycle_are_refused() -> None:
 
 
 def test_copies_that_make_their_updates_in_other_orders_are_refused() -> None:
-    """The second copy is done with both micro-batches of its second stage before those of its first."""
+    """The second copy finishes its second stage's micro-batches before the first stage's."""
     placement = replicated(loop_shape(1), [2])
     orders = [
         [(f"{name}@0", n) for n in (0, 2) for name in ("F0", "F1", "B1", "B0")],

@@ -32,16 +32,16 @@ def test_the_size_decides_if_nobody_does() -> None:
 
 def test_only_what_is_compared_is_written_and_exact(tmp_path: Path) -> None:
     generate(lower(one_f_one_b(v_shape(2), 3)), {}, SMALL_GPT, tmp_path)
-    found = {
+    runs = {
         verify: launched(tmp_path, 2, 3, launcher="fork", verify=verify)
         for verify in ("none", "first", "all")
     }
-    lengths = {verify: len(run.to_dict()["reference_losses"]) for verify, run in found.items()}
+    lengths = {verify: len(run.to_dict()["reference_losses"]) for verify, run in runs.items()}
     assert lengths == {"none": 0, "first": 1, "all": 3}
-    assert {verify: run.exact for verify, run in found.items()} == {"none": False, "first": True, "all": True}
-    assert all(run.comparison.bitwise_equal for run in found.values() if run.comparison)
-    for run in found.values():
-        assert run.losses[0] == found["all"].losses[0]
+    assert {verify: run.exact for verify, run in runs.items()} == {"none": False, "first": True, "all": True}
+    assert all(run.comparison.bitwise_equal for run in runs.values() if run.comparison)
+    for run in runs.values():
+        assert run.losses[0] == runs["all"].losses[0]
         pairs = zip(run.peak_rss_mib, run.rss_after_import_mib, strict=True)
         assert all(peak >= before > 10 for peak, before in pairs)
     inexact = launched(tmp_path, 2, 1, launcher="in_process", verify="first", exact=False)

@@ -58,7 +58,7 @@ FEW = settings(
 )
 
 
-def options_of(name: str, **more: object) -> ModelOptions:
+def model_options(name: str, **more: object) -> ModelOptions:
     path = str(CNN) if name == "module" else None
     return replace(MODEL, name=name, path=path, **ADAMW, **more)  # type: ignore[arg-type]
 
@@ -101,13 +101,13 @@ EVERY_TYPE = [SINGLE_DEVICES[4], SINGLE_DEVICES[-1]]
 @pytest.mark.parametrize(
     ("name", "schedule", "dtype"),
     [
-        *((*each, "float32") for each in SINGLE_DEVICES + EMBEDDING_ON_ALL),
-        *((*each, dtype) for each in EVERY_TYPE for dtype in DTYPES if dtype != "float32"),
+        *((*case, "float32") for case in SINGLE_DEVICES + EMBEDDING_ON_ALL),
+        *((*case, dtype) for case in EVERY_TYPE for dtype in DTYPES if dtype != "float32"),
     ],
     ids=ids,
 )
 def test_single_device_blocks_equal_the_model_in_one_piece(name: str, schedule: Schedule, dtype: str) -> None:
-    require_exact(compared(lower(schedule), options_of(name, dtype=dtype)))
+    require_exact(compared(lower(schedule), model_options(name, dtype=dtype)))
 
 
 def test_the_order_of_accumulation_is_seen() -> None:
@@ -152,17 +152,17 @@ def test_a_step_that_is_left_out_is_seen_in_the_parameters_alone(
     monkeypatch.setattr(Optimizer, "step", not_on_device_1)
     num_devices = 4 if name == "module" else 2
     programs = lower(one_f_one_b(v_shape(num_devices), 2))
-    found = comparison_of(trained(programs, options_of(name, dtype=dtype), None, 1, "fork"))
-    assert errors(found)[:2] == (0, 0)
-    assert found.max_parameter_error > 1e-4
-    assert not found.bitwise_equal
+    comparison = comparison_of(trained(programs, model_options(name, dtype=dtype), None, 1, "fork"))
+    assert errors(comparison)[:2] == (0, 0)
+    assert comparison.max_parameter_error > 1e-4
+    assert not comparison.bitwise_equal
 
 
 def swap(program: list[Instruction], place: int) -> bool:
     """Exchange a receive with another micro-batch's of the same tensor."""
     one = program[place]
-    for other, each in enumerate(program):
-        if isinstance(each, Receive) and other != place and replace(each, micro_batch=one.micro_batch) == one:
+    for other, twin in enumerate(program):
+        if isinstance(twin, Receive) and other != place and replace(twin, micro_batch=one.micro_batch) == one:
             program[place], program[other] = program[other], program[place]
             return True
     return False
@@ -188,8 +188,8 @@ def test_a_wrong_receive_of_any_schedule_is_refused_and_would_fail_or_differ(
     places = [
         (device, place)
         for device, program in enumerate(instructions)
-        for place, each in enumerate(program)
-        if isinstance(each, Receive)
+        for place, instruction in enumerate(program)
+        if isinstance(instruction, Receive)
     ]
     assume(places)
     device, place = data.draw(st.sampled_from(places))
@@ -198,8 +198,8 @@ def test_a_wrong_receive_of_any_schedule_is_refused_and_would_fail_or_differ(
     with pytest.raises(UnsafeProgramsError):
         check(wrong)
     try:
-        found = comparison_of(trained(wrong, SMALL, None, 1, backend=network))
+        comparison = comparison_of(trained(wrong, SMALL, None, 1, backend=network))
     except (LaunchError, ReplayError):
         return
-    assert not found.bitwise_equal
-    assert max(errors(found)) > 1e-9
+    assert not comparison.bitwise_equal
+    assert max(errors(comparison)) > 1e-9

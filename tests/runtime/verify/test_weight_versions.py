@@ -53,22 +53,22 @@ RECURSIONS: dict[str, Version] = {
 
 
 def recursion(
-    options: ModelOptions, placement: Placement, each: int, version: Version
+    options: ModelOptions, placement: Placement, per_update: int, version: Version
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Train the unpipelined model for some updates of so many micro-batches; return losses and parameters."""
+    """Train the unpipelined model for `UPDATES` updates; return losses and parameters."""
     depth, body = placement.num_devices, body_of(options, placement)
     stages = [Model(options, placement, {f"F{s}": WHOLE}, body=body) for s in range(depth)]
-    data = body.data(UPDATES * each, "cpu")
+    data = body.data(UPDATES * per_update, "cpu")
     versions = [copies(stages)]
     losses = []
     for t in range(UPDATES):
         read = [versions[max(version(depth, s + 1, t), 0)][s] for s in range(depth)]
-        for n in range(t * each, (t + 1) * each):
+        for n in range(t * per_update, (t + 1) * per_update):
             hidden: list[Tensor] = []
             for s, stage in enumerate(stages):
                 hidden = [stage.forward(f"F{s}", hidden, data.read(f"F{s}", 0, n), read[s])]
             losses.append(float(hidden[0].detach()))
-            (hidden[0] / each).backward()
+            (hidden[0] / per_update).backward()
         for s, stage in enumerate(stages):
             for name, weight in stage.trained(f"F{s}").items():
                 weight.grad, read[s][name].grad = read[s][name].grad, None
@@ -95,11 +95,11 @@ def run(
     programs = check(recomputed(lower(schedule), recompute))
     with tempfile.TemporaryDirectory() as folder:
         kept = {"checkpoint_every": 1, "checkpoints": Path(folder)}
-        found = trained(programs, options, None, iterations, launcher, **kept)
-        compared = comparison_of(found)
+        result = trained(programs, options, None, iterations, launcher, **kept)
+        compared = comparison_of(result)
         largest = compared.max_loss_error + compared.max_gradient_error + compared.max_parameter_error
         parameters = read_parameters(Path(folder))
-        return list(found.losses[-1]), parameters, compared.bitwise_equal and largest == 0
+        return list(result.losses[-1]), parameters, compared.bitwise_equal and largest == 0
 
 
 def same(
@@ -111,21 +111,21 @@ def same(
 
 @pytest.mark.parametrize("mode", RECURSIONS)
 def test_updates_equal_the_closed_recursion_bit_for_bit_and_no_other(mode: str) -> None:
-    each = 3 if mode == "double_buffering" else 1
+    per_update = 3 if mode == "double_buffering" else 1
     optimizer = OPTIMIZERS[mode]
-    options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=each, **optimizer)  # type: ignore[arg-type]
-    schedule = one_f_one_b(v_shape(3, 1, 2), UPDATES * each)
+    options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=per_update, **optimizer)  # type: ignore[arg-type]
+    schedule = one_f_one_b(v_shape(3, 1, 2), UPDATES * per_update)
     losses, parameters, equal = run(schedule, options)
     assert equal
     right = RECURSIONS[mode]
-    assert same((losses, parameters), recursion(options, schedule.placement, each, right))
+    assert same((losses, parameters), recursion(options, schedule.placement, per_update, right))
     for wrong in (
         lambda p, s, t: right(p, s, t) - 1,
         lambda p, s, t: right(p, s, t) + (right(p, s, t) < t),
         lambda p, s, t: right(p, s, t) - (s == 1),
         lambda p, s, t: t,
     ):
-        assert not same((losses, parameters), recursion(options, schedule.placement, each, wrong))
+        assert not same((losses, parameters), recursion(options, schedule.placement, per_update, wrong))
 
 
 @pytest.mark.parametrize("mode", RECURSIONS)
@@ -142,8 +142,8 @@ def test_updates_equal_the_closed_recursion_bit_for_bit_and_no_other(mode: str) 
 def test_other_schedules_equal_both_references(
     schedule: Schedule, mode: str, recompute: Sequence[str]
 ) -> None:
-    each = 6 if mode == "double_buffering" else 1
-    options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=each)
+    per_update = 6 if mode == "double_buffering" else 1
+    options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=per_update)
     assert run(schedule, options, iterations=2, recompute=recompute)[2]
 
 

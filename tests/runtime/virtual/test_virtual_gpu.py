@@ -45,12 +45,12 @@ def nvml_gpus(
     clocks = sorted({point.clock_mhz for points in profile.points.values() for point in points})
     driver.setup(num_gpus, range(clocks[0], clocks[-1] + 1, 15), latency_ms, 0.0, profile.blocking_power_w)
     with ExitStack() as stack:
-        found = []
+        fakes = []
         for index in range(num_gpus):
             clock = NvmlClock(f"fake-{index}")
             stack.callback(clock.reset)
-            found.append(FakeGpu(driver, index, clock))
-        yield found
+            fakes.append(FakeGpu(driver, index, clock))
+        yield fakes
 
 
 def simulated_gpus(profile: Profile, num_gpus: int, latency_ms: float = 0.0) -> list[VirtualGpu]:
@@ -89,9 +89,9 @@ def test_the_nvml_path_gives_what_the_frontier_predicted(
     plan = frontier.at(frontier.shortest.time_ms * slowdown)
     scripts = scripts_of(schedule, plan.clock_mhz, tmp_path / "scripts")
     with nvml_gpus(driver, profile, 3, 0.0) as gpus:
-        found = run_virtually(scripts, profile, gpus)
-    assert found.time_ms == pytest.approx(plan.time_ms, rel=1e-6)
-    assert found.energy_mj == pytest.approx(plan.energy_mj, rel=1e-4), "the counter shows whole millijoules"
+        virtual = run_virtually(scripts, profile, gpus)
+    assert virtual.time_ms == pytest.approx(plan.time_ms, rel=1e-6)
+    assert virtual.energy_mj == pytest.approx(plan.energy_mj, rel=1e-4), "the counter shows whole millijoules"
     locks = [line for line in driver.lines() if "lock" in line]
     assert len(locks) > 3, "a plan with one clock for each device would show little"
     assert driver.lines()[-3:] == ["2 reset", "1 reset", "0 reset"]
@@ -106,16 +106,16 @@ def test_every_shape_takes_what_is_predicted(shape: str, latency_ms: float, tmp_
     schedule = gpipe(placement, 3)
     profile = noisy_profile(placement, 5, seed=1)
     clocks = planned(schedule, profile, 1.1)
-    found = run_virtually(
+    virtual = run_virtually(
         scripts_of(schedule, clocks, tmp_path),
         profile,
         simulated_gpus(profile, placement.num_devices, latency_ms),
         True,
     )
     predicted = simulate_switching(schedule, profile, clocks, latency_ms, back_to_back=False)
-    assert found.time_ms == pytest.approx(predicted.time_ms, rel=1e-9)
-    assert found.energy_mj == pytest.approx(predicted.energy_mj, rel=1e-9)
-    assert found.start_ms == pytest.approx(dict(predicted.start_ms), abs=1e-6)
+    assert virtual.time_ms == pytest.approx(predicted.time_ms, rel=1e-9)
+    assert virtual.energy_mj == pytest.approx(predicted.energy_mj, rel=1e-9)
+    assert virtual.start_ms == pytest.approx(dict(predicted.start_ms), abs=1e-6)
 
 
 def test_scripts_that_wait_for_each_other_are_an_error(tmp_path: Path) -> None:

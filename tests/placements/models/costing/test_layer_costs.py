@@ -1,4 +1,4 @@
-"""What a layer costs under a strategy: figures by hand, published savings, and what must hold of any."""
+"""Layer costs under a strategy: figures by hand, published savings, and properties of every strategy."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ def cost(
 
 
 def test_one_gpu() -> None:
-    found = cost(LayerStrategy())
-    assert found == Cost(
+    costs = cost(LayerStrategy())
+    assert costs == Cost(
         Pass(8 * FLOPS), Pass(2 * 8 * FLOPS), 8 * 34 * S * H, 0, 0, 16 * PARAMETERS, 28 * PARAMETERS
     )
 
 
 def test_tensor_parallel_by_hand() -> None:
-    found = cost(LayerStrategy(4, 2))
+    costs = cost(LayerStrategy(4, 2))
     reduces = 2 * 2 * 0.75 * 4 * BOUNDARY
-    assert found.forward == Pass(FLOPS, reduces)
-    assert found.backward == Pass(2 * FLOPS, reduces)
-    assert found.kept_bytes == 4 * S * H * (10 + 24 / 4)
-    assert found.static_bytes == 4 * PARAMETERS
-    assert found.update_ms == 28 * PARAMETERS / 4 + 2 * PARAMETERS / 4
+    assert costs.forward == Pass(FLOPS, reduces)
+    assert costs.backward == Pass(2 * FLOPS, reduces)
+    assert costs.kept_bytes == 4 * S * H * (10 + 24 / 4)
+    assert costs.static_bytes == 4 * PARAMETERS
+    assert costs.update_ms == 28 * PARAMETERS / 4 + 2 * PARAMETERS / 4
 
 
 @pytest.mark.parametrize(
@@ -83,30 +83,30 @@ def test_tensor_parallel_by_hand() -> None:
     ],
 )
 def test_zero_by_hand(zero: int, static: float) -> None:
-    found = cost(LayerStrategy(1, 4, zero))
-    assert found.static_bytes == static
+    costs = cost(LayerStrategy(1, 4, zero))
+    assert costs.static_bytes == static
     gathered = 2 * PARAMETERS * 3 / 4 if zero == 3 else 0
-    assert found.forward == Pass(2 * FLOPS, gathered)
-    assert found.forward_bytes == gathered
-    assert found.backward_bytes == 2 * gathered
-    assert found.backward.time_ms == max(4 * FLOPS, 2 * gathered), "side by side"
+    assert costs.forward == Pass(2 * FLOPS, gathered)
+    assert costs.forward_bytes == gathered
+    assert costs.backward_bytes == 2 * gathered
+    assert costs.backward.time_ms == max(4 * FLOPS, 2 * gathered), "side by side"
     step = 28 * PARAMETERS / (4 if zero else 1)
-    assert found.update_ms == step + (0 if zero == 3 else 2 * 2 * PARAMETERS * 3 / 4)
+    assert costs.update_ms == step + (0 if zero == 3 else 2 * 2 * PARAMETERS * 3 / 4)
 
 
 def test_shards_of_some_gpus_by_hand() -> None:
     """Two of four GPUs share states, and sum gradients with the others; weights may stay for the backward."""
     weights, apart = 2 * PARAMETERS, replace(COUNTING, overlap_slowdown=2.0)
-    found = cost(hybrid := LayerStrategy(1, 4, 3, shard_gpus=2), options=apart)
-    assert (found.static_bytes, found.forward_bytes) == (8 * PARAMETERS, weights / 2)
-    assert found.forward.copy_ms == weights / 2
-    assert found.backward.copy_ms == 2 * weights / 2 + 2 * weights / 2 / 2, (
+    sharded = cost(hybrid := LayerStrategy(1, 4, 3, shard_gpus=2), options=apart)
+    assert (sharded.static_bytes, sharded.forward_bytes) == (8 * PARAMETERS, weights / 2)
+    assert sharded.forward.copy_ms == weights / 2
+    assert sharded.backward.copy_ms == 2 * weights / 2 + 2 * weights / 2 / 2, (
         "gather, scatter, and sum of halves"
     )
     kept = cost(replace(hybrid, reshards=False), options=apart)
-    assert kept.backward.copy_ms == found.backward.copy_ms - weights / 2
-    assert kept.static_bytes == found.static_bytes + weights / 2
-    assert kept.backward_bytes == found.backward_bytes - weights / 2
+    assert kept.backward.copy_ms == sharded.backward.copy_ms - weights / 2
+    assert kept.static_bytes == sharded.static_bytes + weights / 2
+    assert kept.backward_bytes == sharded.backward_bytes - weights / 2
     optimizer = cost(replace(hybrid, zero=1))
     assert optimizer.static_bytes == (4 + 12 / 2) * PARAMETERS
     assert optimizer.update_ms == 28 * PARAMETERS / 2 + 3 * weights / 2
@@ -114,12 +114,12 @@ def test_shards_of_some_gpus_by_hand() -> None:
 
 def test_zero_2_of_fsdp_scatters_the_gradients_of_each_micro_batch() -> None:
     apart, strategy = replace(COUNTING, overlap_slowdown=2.0), LayerStrategy(1, 4, 2)
-    whole, found = (
+    whole, scattered = (
         layer_cost(GPT, strategy, 8, 3, flat(4), replace(apart, framework=FRAMEWORKS[name]))
         for name in ("megatron", "megatron_fsdp")
     )
-    assert whole.static_bytes - found.static_bytes == 2 * PARAMETERS * 3 / 4
-    assert found.backward.copy_ms == 2 * PARAMETERS * 3 / 4 == whole.update_ms - found.update_ms
+    assert whole.static_bytes - scattered.static_bytes == 2 * PARAMETERS * 3 / 4
+    assert scattered.backward.copy_ms == 2 * PARAMETERS * 3 / 4 == whole.update_ms - scattered.update_ms
     assert whole.backward.copy_ms == 0
 
 
@@ -134,10 +134,10 @@ def test_zero_2_of_fsdp_scatters_the_gradients_of_each_micro_batch() -> None:
 )
 def test_modules_computed_again_by_hand(module: Any, tensors: int, again: int) -> None:
     plain, strategy = cost(LayerStrategy(), layer=FUSED), LayerStrategy(recompute="selective")
-    found = cost(replace(strategy, recompute_modules=(module,)), layer=FUSED)
-    assert plain.kept_bytes - found.kept_bytes == found.backward_bytes == 8 * tensors
-    assert found.backward.time_ms - plain.backward.time_ms == 8 * again
-    assert found.static_bytes == plain.static_bytes
+    recomputed = cost(replace(strategy, recompute_modules=(module,)), layer=FUSED)
+    assert plain.kept_bytes - recomputed.kept_bytes == recomputed.backward_bytes == 8 * tensors
+    assert recomputed.backward.time_ms - plain.backward.time_ms == 8 * again
+    assert recomputed.static_bytes == plain.static_bytes
 
 
 @pytest.mark.parametrize("sequence", ["none", "ulysses"])
@@ -179,36 +179,36 @@ def test_memory_of_a_gpt_is_what_was_measured() -> None:
     """
     model = read_model("gpt3_1.3b", vocab_size=50_304, attention="fused")
     group = read_cluster("a100_2").whole
-    found = Cost()
+    total = Cost()
     for layer in model.layers:
         again: Recompute = "full" if layer.name == "layer" else "none"
-        found += layer_cost(layer, LayerStrategy(1, 2, 1, again), 16, 2, group)
-    assert (found.static_bytes + found.kept_bytes) / 2**20 == pytest.approx(19_274, rel=0.03)
+        total += layer_cost(layer, LayerStrategy(1, 2, 1, again), 16, 2, group)
+    assert (total.static_bytes + total.kept_bytes) / 2**20 == pytest.approx(19_274, rel=0.03)
 
 
 def test_ulysses_by_hand() -> None:
     """Jacobs et al., 2023, Sec. 3: queries, keys, values and outputs, 4 s h, of which each GPU has 1 / t."""
-    found = cost(LayerStrategy(4, 2, sequence="ulysses"))
-    assert found.forward == Pass(FLOPS, 4 * 4 * BOUNDARY / 4 * 0.75)
-    assert found.kept_bytes == 4 * 34 * S * H / 4
-    assert found.static_bytes == 16 * PARAMETERS
+    costs = cost(LayerStrategy(4, 2, sequence="ulysses"))
+    assert costs.forward == Pass(FLOPS, 4 * 4 * BOUNDARY / 4 * 0.75)
+    assert costs.kept_bytes == 4 * 34 * S * H / 4
+    assert costs.static_bytes == 16 * PARAMETERS
     assert cost(LayerStrategy(4, 2, 3, sequence="ulysses")).static_bytes == 2 * PARAMETERS
 
 
 def test_ring_attention_by_hand() -> None:
     """Keys and values go around beside the core: hidden by it, or for as long as they take more."""
     ring, alone = LayerStrategy(2, 2, context_parallel=2), LayerStrategy(2, 2)
-    found, without = cost(ring), cost(alone, 4)
-    assert (found.forward, found.backward) == (without.forward, without.backward)
-    assert found.kept_bytes == without.kept_bytes
-    assert found.update_ms - without.update_ms == 2 * PARAMETERS / 2 * (1.5 - 1), "four hold the same weights"
+    costs, without = cost(ring), cost(alone, 4)
+    assert (costs.forward, costs.backward) == (without.forward, without.backward)
+    assert costs.kept_bytes == without.kept_bytes
+    assert costs.update_ms - without.update_ms == 2 * PARAMETERS / 2 * (1.5 - 1), "four hold the same weights"
     fast = replace(COUNTING_GPU, peak_tflops=1e-6)
     slow_links = Cluster((Nodes(fast, 1, 8),), 1e-6, link_efficiency=1.0, latency_us=0.0)
-    found = layer_cost(GPT, ring, 8, 1, slow_links.whole, COUNTING)
+    costs = layer_cost(GPT, ring, 8, 1, slow_links.whole, COUNTING)
     without = layer_cost(GPT, alone, 4, 1, slow_links.group(0, 4), COUNTING)
     longer = 4 * 2 * BOUNDARY / 2 / 2 - 4 * CORE / 1000 / 4
-    assert found.forward.copy_ms == pytest.approx(without.forward.copy_ms + longer)
-    assert found.backward.copy_ms == pytest.approx(without.backward.copy_ms + 2 * longer)
+    assert costs.forward.copy_ms == pytest.approx(without.forward.copy_ms + longer)
+    assert costs.backward.copy_ms == pytest.approx(without.backward.copy_ms + 2 * longer)
 
 
 def test_torchtitan_computes_every_second_product_again() -> None:
@@ -216,12 +216,12 @@ def test_torchtitan_computes_every_second_product_again() -> None:
     layer = replace(GPT, gated=True, dropout=False)
     options = replace(COUNTING, framework=FRAMEWORKS["torchtitan"])
     plain, how = LayerStrategy(1), LayerStrategy(1, recompute="selective", recompute_modules=("operators",))
-    kept = [each for each in layer_memory(layer, how, 1, 1, flat(1), options) if each.kind == "kept"]
-    assert {each.name: each.num_bytes for each in kept if each.num_bytes} == {
+    kept = [tensor for tensor in layer_memory(layer, how, 1, 1, flat(1), options) if tensor.kind == "kept"]
+    assert {tensor.name: tensor.num_bytes for tensor in kept if tensor.num_bytes} == {
         "input of the layer": BOUNDARY,
         "outputs of operators": (1 + 1 + 4 + 1 + 1) * BOUNDARY,
     }
-    costs = [layer_cost(layer, each, 1, 1, flat(1), options) for each in (plain, how)]
+    costs = [layer_cost(layer, strategy, 1, 1, flat(1), options) for strategy in (plain, how)]
     again = costs[1].backward.product_ms - costs[0].backward.product_ms
     assert again == pytest.approx(2 * S * (1 + 1 + 4) * H * H), (
         "keys, the attention's output, the second matrix"
@@ -252,13 +252,13 @@ def test_experts_by_operator_by_hand() -> None:
     rates = assumed_rates(gpu, PRECISIONS["fp8"], 1.0, 1.0)
     product = Product("experts in", 10, 20, 8, "outputs", experts=2)
     forward, backward = rates.product_ms(product, 8)
-    each = 2 * 8 * 10 * 20 / 2 * (1 + 230 * 2 / 8)
-    assert forward == pytest.approx(each + 8 * 10 * (2 + 2))
-    assert backward == pytest.approx(2 * each + 8 * 20 * (2 + 2))
-    assert rates.product_ms(product, 8, is_frozen=True)[1] == pytest.approx(each + 8 * 20 * (2 + 2))
+    matmul_ms = 2 * 8 * 10 * 20 / 2 * (1 + 230 * 2 / 8)
+    assert forward == pytest.approx(matmul_ms + 8 * 10 * (2 + 2))
+    assert backward == pytest.approx(2 * matmul_ms + 8 * 20 * (2 + 2))
+    assert rates.product_ms(product, 8, is_frozen=True)[1] == pytest.approx(matmul_ms + 8 * 20 * (2 + 2))
     assert rates.core_ms(GPT.on(1).cores[0], 3) == pytest.approx((3 * CORE, 2.5 * 3 * CORE))
     slow = assumed_rates(replace(gpu, memory_bandwidth_gb_s=1e-8), PRECISIONS["bf16"], 1.0, 1.0)
-    assert slow.product_ms(product, 8)[1] == pytest.approx(2 * each + 100 * 2 * 4 * 2 * 10 * 20)
+    assert slow.product_ms(product, 8)[1] == pytest.approx(2 * matmul_ms + 100 * 2 * 4 * 2 * 10 * 20)
 
 
 def test_a_layer_is_no_shorter_than_its_host_needs() -> None:
@@ -293,8 +293,8 @@ def test_a_layer_is_no_shorter_than_its_host_needs() -> None:
 def test_precision_sets_bytes_and_peak() -> None:
     group = read_cluster("a100_1").whole
     half, tf32, single = (
-        layer_cost(GPT, LayerStrategy(), 1, 1, group, CostOptions(precision=each))
-        for each in (HALF, TF32, SINGLE)
+        layer_cost(GPT, LayerStrategy(), 1, 1, group, CostOptions(precision=dtype))
+        for dtype in (HALF, TF32, SINGLE)
     )
     assert single.forward.time_ms / half.forward.time_ms == pytest.approx(312 / 19.5)
     assert tf32.forward.time_ms / half.forward.time_ms == pytest.approx(2)
@@ -306,17 +306,17 @@ def test_precision_sets_bytes_and_peak() -> None:
 def test_frozen_weights_of_8_bits_stand_once() -> None:
     fp8 = PRECISIONS["fp8"]
     frozen = replace(fp8, gradient_bytes=0, optimizer_bytes=0)
-    found = [cost(LayerStrategy(), options=replace(COUNTING, precision=each)) for each in (frozen, fp8)]
-    assert [each.static_bytes for each in found] == [PARAMETERS, (2 + 4 + 12) * PARAMETERS]
+    costs = [cost(LayerStrategy(), options=replace(COUNTING, precision=dtype)) for dtype in (frozen, fp8)]
+    assert [layer.static_bytes for layer in costs] == [PARAMETERS, (2 + 4 + 12) * PARAMETERS]
 
 
 def test_other_layers() -> None:
     embedding = EmbeddingLayer(hidden_size=H, vocab_size=100, sequence_length=S, num_positions=S)
-    found = cost(LayerStrategy(2, 2, 3), layer=embedding)
-    assert found.forward.product_ms == found.backward.product_ms == found.kept_bytes == 0
+    costs = cost(LayerStrategy(2, 2, 3), layer=embedding)
+    assert costs.forward.product_ms == costs.backward.product_ms == costs.kept_bytes == 0
     weights = 2 * (50 + S) * H
-    assert found.forward.copy_ms == 4 * 3 * BOUNDARY + 4 * BOUNDARY + weights / 2
-    assert found.backward.copy_ms == 8 * 50 * H + weights / 2
+    assert costs.forward.copy_ms == 4 * 3 * BOUNDARY + 4 * BOUNDARY + weights / 2
+    assert costs.backward.copy_ms == 8 * 50 * H + weights / 2
     output = OutputLayer(hidden_size=H, vocab_size=100, sequence_length=S)
     tied = cost(LayerStrategy(2, 2, 3), layer=replace(output, tied=True))
     apart = cost(LayerStrategy(2, 2, 3), layer=output)
@@ -343,18 +343,18 @@ STRATEGIES = st.builds(
 
 @given(STRATEGIES, st.sampled_from([GPT, FUSED, replace(GPT, cross_length=8)]))
 def test_what_holds_of_any_strategy(strategy: LayerStrategy, layer: TransformerLayer) -> None:
-    found = cost(strategy, layer=layer)
+    costs = cost(strategy, layer=layer)
     once = cost(LayerStrategy(), layer=layer)
     same_work = once.forward.product_ms / strategy.num_gpus
-    assert found.forward.product_ms == pytest.approx(same_work)
-    assert found.backward.product_ms >= 2 * same_work - 1e-6
-    assert 0 <= found.kept_bytes <= once.kept_bytes
-    assert found.static_bytes * strategy.num_gpus >= once.static_bytes - 1e-6
-    assert min(found.forward.copy_ms, found.backward.copy_ms, found.update_ms) >= 0
-    assert found.kept_bytes <= cost(replace(strategy, recompute="none"), layer=layer).kept_bytes
+    assert costs.forward.product_ms == pytest.approx(same_work)
+    assert costs.backward.product_ms >= 2 * same_work - 1e-6
+    assert 0 <= costs.kept_bytes <= once.kept_bytes
+    assert costs.static_bytes * strategy.num_gpus >= once.static_bytes - 1e-6
+    assert min(costs.forward.copy_ms, costs.backward.copy_ms, costs.update_ms) >= 0
+    assert costs.kept_bytes <= cost(replace(strategy, recompute="none"), layer=layer).kept_bytes
     more_samples = cost(strategy, 16, layer)
-    assert more_samples.kept_bytes == pytest.approx(2 * found.kept_bytes)
-    assert more_samples.static_bytes == found.static_bytes
+    assert more_samples.kept_bytes == pytest.approx(2 * costs.kept_bytes)
+    assert more_samples.static_bytes == costs.static_bytes
 
 
 @pytest.mark.parametrize(

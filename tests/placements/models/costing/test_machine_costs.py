@@ -57,30 +57,30 @@ def stream_ms(numbers: float, launches: int) -> float:
 
 def product_ms(weights: float, tokens: float) -> tuple[float, float]:
     """The shares of the only measured shape, of 1e9 operations in a millisecond."""
-    each = 2 * tokens * weights / 1e9
-    return each / 0.5, each / 0.25 + each / 0.2
+    peak_ms = 2 * tokens * weights / 1e9
+    return peak_ms / 0.5, peak_ms / 0.25 + peak_ms / 0.2
 
 
 def test_a_layer_on_one_gpu_is_the_sum_of_its_operators() -> None:
     """Kernels in numbers of s h: two norms 2 and 5 each, two sums 3, queries apart 2 and 2 + 4, positions 4,
     activation 2 and 3 of s f."""
-    found = cost(LayerStrategy())
+    costs = cost(LayerStrategy())
     forward, backward = product_ms(4 * H * H + 2 * H * F, 2 * S)
     core = 2 * 4 * S * S * H / 1e9
     width, inner = 2 * S * H, 2 * S * F
     forward += core / 0.9 + stream_ms((2 * 2 + 2 * 3 + 2 + 4) * width + 2 * inner, 2 + 2 + 1 + 2 + 1)
     backward += 2.5 * core / 0.7
     backward += stream_ms((2 * 5 + 2 * 3 + 6 + 4) * width + 3 * inner, 2 * 2 + 2 + 1 + 2 + 1)
-    assert (found.forward.product_ms, found.forward.copy_ms) == pytest.approx((forward, 0))
-    assert (found.backward.product_ms, found.backward.copy_ms) == pytest.approx((backward, 0))
+    assert (costs.forward.product_ms, costs.forward.copy_ms) == pytest.approx((forward, 0))
+    assert (costs.backward.product_ms, costs.backward.copy_ms) == pytest.approx((backward, 0))
     # Adam reads 4 bytes of gradient and 12 of states, and writes these and a weight of 2.
-    assert found.update_ms == pytest.approx(30 * PARAMETERS / 5e8 + 0.03)
-    assert found.static_bytes == 18 * PARAMETERS
+    assert costs.update_ms == pytest.approx(30 * PARAMETERS / 5e8 + 0.03)
+    assert costs.static_bytes == 18 * PARAMETERS
 
 
 def test_two_gpus_share_matrices_and_tokens_by_hand() -> None:
     """Each part has an all-gather and a reduce-scatter in each pass, and one more gather beside products."""
-    found = cost(LayerStrategy(2, sequence="megatron"))
+    costs = cost(LayerStrategy(2, sequence="megatron"))
     forward, backward = product_ms((4 * H * H + 2 * H * F) / 2, 2 * S)
     core = 2 * 4 * S * S * H / 2 / 1e9
     width, inner = S * H, S * F
@@ -89,13 +89,13 @@ def test_two_gpus_share_matrices_and_tokens_by_hand() -> None:
     num_bytes = 2 * 2 * S * H
     gather = num_bytes / 2 / (100e6 * 0.8) + 0.01
     scatter = num_bytes / 2 / (100e6 * 0.4) + 0.02
-    assert found.forward.product_ms == pytest.approx(forward)
-    assert found.forward.copy_ms == pytest.approx(2 * (gather + scatter))
-    assert found.backward.product_ms == pytest.approx(backward)
-    assert found.backward.copy_ms == pytest.approx(2 * (gather + scatter)), "gathers are hidden"
+    assert costs.forward.product_ms == pytest.approx(forward)
+    assert costs.forward.copy_ms == pytest.approx(2 * (gather + scatter))
+    assert costs.backward.product_ms == pytest.approx(backward)
+    assert costs.backward.copy_ms == pytest.approx(2 * (gather + scatter)), "gathers are hidden"
     slower = cost(LayerStrategy(2, sequence="megatron"), options=replace(ON_MACHINE, overlap_slowdown=1.5))
     hidden = gather + scatter
-    assert slower.backward.copy_ms - found.backward.copy_ms == pytest.approx(0.5 * hidden)
+    assert slower.backward.copy_ms - costs.backward.copy_ms == pytest.approx(0.5 * hidden)
 
 
 def test_experts_and_their_tokens_by_hand() -> None:
@@ -104,7 +104,7 @@ def test_experts_and_their_tokens_by_hand() -> None:
     They are sorted before they leave and where they arrive.
     """
     layer = replace(PLAIN, num_experts=8, experts_per_token=2, parts="feed_forward")
-    found = cost(LayerStrategy(1, 2, expert_parallel=2), layer, samples=4)
+    costs = cost(LayerStrategy(1, 2, expert_parallel=2), layer, samples=4)
     experts = 2 * (2 * S * 2) * 2 * H * F / 1e9
     router, router_backward = product_ms(8 * H, 2 * S)
     moved = 2 * 2 * 2 * S * H
@@ -115,8 +115,8 @@ def test_experts_and_their_tokens_by_hand() -> None:
     backward += stream_ms(8 * width + scores + 6 * S * F * 2, 3 + 6 + 1)
     routed = 2 * 2 * 2 * S * H
     sent = 2 * (routed / 2 / 50e6 + 0.003) + (8 * 8 / 2 / 80e6 + 0.01)
-    assert (found.forward.product_ms, found.forward.copy_ms) == pytest.approx((forward, sent))
-    assert (found.backward.product_ms, found.backward.copy_ms) == pytest.approx((backward, sent))
+    assert (costs.forward.product_ms, costs.forward.copy_ms) == pytest.approx((forward, sent))
+    assert (costs.backward.product_ms, costs.backward.copy_ms) == pytest.approx((backward, sent))
 
 
 def test_context_parallel_gpus_exchange_heads_or_send_keys_around() -> None:
@@ -178,38 +178,38 @@ def test_the_tensors_of_a_layer_are_the_bytes_of_its_cost(
         strategy = replace(strategy, expert_parallel=2)
     options = CostOptions(precision=precision, framework=framework)
     asked = (layer, strategy, 8, number, flat(strategy.num_gpus), options)
-    found, sizes = layer_cost(*asked), Counter[str]()
+    whole, sizes = layer_cost(*asked), Counter[str]()
     for item in layer_memory(*asked):
         assert item.num_bytes >= 0
         sizes[item.kind] += item.num_bytes
-    assert sum(sizes[kind] for kind in STATE_KINDS) == pytest.approx(found.static_bytes)
-    assert sizes["kept"] == pytest.approx(found.kept_bytes)
+    assert sum(sizes[kind] for kind in STATE_KINDS) == pytest.approx(whole.static_bytes)
+    assert sizes["kept"] == pytest.approx(whole.kept_bytes)
     if framework.has_temporaries:
         peak = sizes["kept"] + sizes["backward"]
-        assert found.backward_peak_bytes == pytest.approx(peak)
+        assert whole.backward_peak_bytes == pytest.approx(peak)
     else:
-        assert sizes["backward"] == pytest.approx(found.backward_bytes)
-        assert found.backward_peak_bytes == 0
-    assert (found.forward_bytes > 0) == (strategy.zero == 3)
-    assert sizes["buffer"] == pytest.approx(sum(each.num_bytes for each in found.buffers))
+        assert sizes["backward"] == pytest.approx(whole.backward_bytes)
+        assert whole.backward_peak_bytes == 0
+    assert (whole.forward_bytes > 0) == (strategy.zero == 3)
+    assert sizes["buffer"] == pytest.approx(sum(buffer.num_bytes for buffer in whole.buffers))
 
 
 def test_layers_of_one_shape_share_their_placeholders() -> None:
     """One of 2 bytes a number for each shape: projections and both matrices of the feed-forward part."""
     options = CostOptions(framework=FRAMEWORKS["megatron"])
-    found = cost(LayerStrategy(), options=options)
-    assert found.buffers == {
+    costs = cost(LayerStrategy(), options=options)
+    assert costs.buffers == {
         Buffer("workspaces", 2**20 * (4 + 2 * 8.125)),
         *(
             Buffer(f"placeholder of gradients, {a} x {b}", 2 * a * b)
             for a, b in ((H, 3 * H), (H, H), (H, F), (F, H))
         ),
     }
-    assert (found + found).buffers == found.buffers
+    assert (costs + costs).buffers == costs.buffers
     # Between products: gradients of queries, keys, values and output, more than the feed-forward part's.
-    assert found.backward_peak_bytes - found.kept_bytes == 2 * 2 * S * (H + 4 * H)
+    assert costs.backward_peak_bytes - costs.kept_bytes == 2 * 2 * S * (H + 4 * H)
     # The backward of a second layer comes first, while the first one still holds all.
-    assert (found + found).backward_peak_bytes == found.kept_bytes + found.backward_peak_bytes
+    assert (costs + costs).backward_peak_bytes == costs.kept_bytes + costs.backward_peak_bytes
 
 
 @given(st.sampled_from(LAYERS), strategies, st.booleans())
@@ -218,7 +218,7 @@ def test_exchanges_apart_leave_the_update_and_nothing_else(
 ) -> None:
     options = ON_MACHINE if measured else CostOptions()
     beside, apart = (
-        cost(strategy, layer, replace(options, exchanges_apart=each), 8) for each in (False, True)
+        cost(strategy, layer, replace(options, exchanges_apart=apart), 8) for apart in (False, True)
     )
     assert beside.update_ms == pytest.approx(apart.update_ms + apart.scatter_ms + apart.gather_ms)
     assert (beside.scatter_ms, beside.gather_ms) == (0, 0)
@@ -230,10 +230,10 @@ def test_exchanges_apart_leave_the_update_and_nothing_else(
 
 def test_what_zero_exchanges_by_hand() -> None:
     """Gradients of 4 bytes are reduced and scattered among 2 GPUs, new weights of 2 gathered."""
-    found = cost(LayerStrategy(1, 2, 1), options=replace(ON_MACHINE, exchanges_apart=True))
-    assert found.scatter_ms == pytest.approx(4 * PARAMETERS / 2 / 40e6 + 0.02)
-    assert found.gather_ms == pytest.approx(2 * PARAMETERS / 2 / 80e6 + 0.01)
-    assert found.update_ms == pytest.approx(30 * PARAMETERS / 2 / 5e8 + 0.03)
+    sharded = cost(LayerStrategy(1, 2, 1), options=replace(ON_MACHINE, exchanges_apart=True))
+    assert sharded.scatter_ms == pytest.approx(4 * PARAMETERS / 2 / 40e6 + 0.02)
+    assert sharded.gather_ms == pytest.approx(2 * PARAMETERS / 2 / 80e6 + 0.01)
+    assert sharded.update_ms == pytest.approx(30 * PARAMETERS / 2 / 5e8 + 0.03)
     megatron = replace(ON_MACHINE, exchanges_apart=True, framework=FRAMEWORKS["megatron"])
-    more = cost(LayerStrategy(1, 2, 1), options=megatron).update_ms - found.update_ms
+    more = cost(LayerStrategy(1, 2, 1), options=megatron).update_ms - sharded.update_ms
     assert more == pytest.approx(2 * 4 * PARAMETERS / 5e8 + 0.03 + 2 * 4 * 0.03)

@@ -1,4 +1,4 @@
-"""Exchanges beside products: what is hidden of them, and what experts cost that are shared in other ways."""
+"""Communication beside products: the hidden share of it, and costs of experts shared in other ways."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_exchanges_beside_products_are_shorter(layer: TransformerLayer) -> None:
 def test_whole_experts_need_no_reduction_and_may_span_tensor_parallel_gpus() -> None:
     shared = LayerStrategy(4, 2, sequence="megatron", expert_parallel=2)
     whole = replace(shared, whole_experts=True)
-    found = [cost(each, ROUTED, CostOptions()) for each in (shared, whole)]
+    costs = [cost(strategy, ROUTED, CostOptions()) for strategy in (shared, whole)]
     # Two parts gather and scatter tokens, or one.
-    assert found[1].forward.copy_ms < found[0].forward.copy_ms
-    assert found[1].static_bytes > found[0].static_bytes, "each GPU has four times as much of an expert"
+    assert costs[1].forward.copy_ms < costs[0].forward.copy_ms
+    assert costs[1].static_bytes > costs[0].static_bytes, "each GPU has four times as much of an expert"
     all_gpus = replace(whole, expert_parallel=8)
-    assert cost(all_gpus, ROUTED, CostOptions()).static_bytes == pytest.approx(found[0].static_bytes)
+    assert cost(all_gpus, ROUTED, CostOptions()).static_bytes == pytest.approx(costs[0].static_bytes)
     assert all_gpus.expert_level == (8, 1)
     with told(PlacementError, "expert_parallel: 8 does not divide the 2 GPUs that hold the same weights; "):
         replace(shared, expert_parallel=8)
@@ -69,8 +69,8 @@ def test_whole_experts_need_no_reduction_and_may_span_tensor_parallel_gpus() -> 
 @pytest.mark.parametrize("num_gpus", [1, 2, 4, 8])
 def test_a_token_goes_once_to_each_gpu_with_any_of_its_experts(num_gpus: int) -> None:
     layer = replace(ROUTED, num_experts=8, experts_per_token=3)
-    each = 8 // num_gpus
-    counts = [len({expert // each for expert in chosen}) for chosen in combinations(range(8), 3)]
+    per_gpu = 8 // num_gpus
+    counts = [len({expert // per_gpu for expert in chosen}) for chosen in combinations(range(8), 3)]
     assert layer.routed_elements(num_gpus) / layer.output_elements() == pytest.approx(fmean(counts))
     assert layer.routed_elements() == 3 * layer.output_elements()
 

@@ -35,29 +35,29 @@ def read(path: Path, content: Any) -> MachineRates:
 
 
 def test_the_json_form_is_read(tmp_path: Path) -> None:
-    found = read(tmp_path / "a.json", machine_json())
-    assert (found.name, found.peak_tflops, found.gpus_per_node) == ("made up", 1, 4)
+    machine = read(tmp_path / "a.json", machine_json())
+    assert (machine.name, machine.peak_tflops, machine.gpus_per_node) == ("made up", 1, 4)
     gradients = ("product", "weight_gradient")  # as they are added up, in 32 bits
     others = {gradients: 0.8, ("core", "backward"): 0.25}
-    assert found.shares == {
+    assert machine.shares == {
         key: ShareTable(table.by_shape, others.get(key, table.mean)) for key, table in MACHINE.shares.items()
     } | {("core", "backward"): ShareTable({(100, 2, 8): 1.4}, 0.25)}
-    assert found.kernels == {
+    assert machine.kernels == {
         "stream": KernelRate(1000, 0.5, 30),
         "permute": KernelRate(1000, 0.25, 30),
         "loss": KernelRate(1000, 0.5, 10),
     }
-    assert found.collectives["all_reduce"] == CollectiveRate(100, 0.8, 2, 10, 5)
-    assert found.collectives["all_gather"] == CollectiveRate(100, 0.8, 1, 10, 0, {8: 9})
+    assert machine.collectives["all_reduce"] == CollectiveRate(100, 0.8, 2, 10, 5)
+    assert machine.collectives["all_gather"] == CollectiveRate(100, 0.8, 1, 10, 0, {8: 9})
 
 
 def test_the_csv_form_is_read(tmp_path: Path) -> None:
-    found = read(tmp_path / "a100_own.csv", MACHINE_CSV)
+    machine = read(tmp_path / "a100_own.csv", MACHINE_CSV)
     gpu = A100_SXM_80GB
-    assert (found.name, found.peak_tflops, found.gpus_per_node) == ("a100_own", gpu.peak_tflops, 8)
+    assert (machine.name, machine.peak_tflops, machine.gpus_per_node) == ("a100_own", gpu.peak_tflops, 8)
     # Cores that were not measured reach what products do.
     missing = ShareTable({}, pytest.approx(0.6))
-    assert found.shares == {
+    assert machine.shares == {
         ("product", "forward"): ShareTable({(500, 1000, 2000): 0.5, (500, 1000, 1000): 0.7}, missing.mean),
         ("product", "input_gradient"): ShareTable({(500, 1000, 2000): 0.25}, 0.25),
         ("product", "weight_gradient"): ShareTable({(500, 1000, 2000): 0.2}, 0.2),
@@ -67,9 +67,9 @@ def test_the_csv_form_is_read(tmp_path: Path) -> None:
     }
     stream = KernelRate(gpu.memory_bandwidth_gb_s, 0.5, 30)
     loss = KernelRate(gpu.memory_bandwidth_gb_s, 0.75, 10)
-    assert found.kernels == {"stream": stream, "permute": stream, "loss": loss}
-    assert found.collectives["all_reduce"] == CollectiveRate(gpu.link_bandwidth_gb_s, 0.5, 2, 10)
-    assert found.collectives["send"] == CollectiveRate(gpu.link_bandwidth_gb_s, 0.7, 1, 0)
+    assert machine.kernels == {"stream": stream, "permute": stream, "loss": loss}
+    assert machine.collectives["all_reduce"] == CollectiveRate(gpu.link_bandwidth_gb_s, 0.5, 2, 10)
+    assert machine.collectives["send"] == CollectiveRate(gpu.link_bandwidth_gb_s, 0.7, 1, 0)
     assert read(tmp_path / "other.csv", MACHINE_CSV.splitlines()[0] + PRODUCTS).kernels["loss"].share == 0.75
 
 
@@ -170,7 +170,7 @@ def test_a_gpu_with_the_rates_of_another_reaches_the_same_shares_of_its_peaks() 
     square = Product("a", 8192, 8192, 8192, "outputs")
     for precision, factor in (("fp8", 1), ("nvfp4", 1.5)):
         rates = [rates_of(GPUS[gpu], PRECISIONS[precision]) for gpu in ("gb200", "gb300")]
-        slow_ms, fast_ms = (each.product_ms(square, 8192)[0] for each in rates if each is not None)
+        slow_ms, fast_ms = (rate.product_ms(square, 8192)[0] for rate in rates if rate is not None)
         assert slow_ms == pytest.approx(factor * fast_ms)
 
 
@@ -184,8 +184,8 @@ def test_the_rates_are_as_they_were_measured() -> None:
     rows = csv_rows(OPERATORS / "h100_sxm_gemm.csv.gz", "product", MachineFileError)
     for row in islice((row for row in rows if row.text("gemm_dtype") == "bfloat16"), 0, None, 97):
         m, n, k = (row[name].whole() for name in "mnk")
-        found_ms = rates.product_ms(Product("a", k, n, m, "outputs"), m)[0]
-        assert found_ms == pytest.approx(row["latency_ms"].number(), rel=1e-3)
+        product_ms = rates.product_ms(Product("a", k, n, m, "outputs"), m)[0]
+        assert product_ms == pytest.approx(row["latency_ms"].number(), rel=1e-3)
 
 
 def test_kernels_and_collectives_by_hand() -> None:
@@ -208,13 +208,13 @@ def test_products_and_cores_on_a_machine_by_hand() -> None:
     assert alone.core_ms(Core(2, 1, 8, 8, 100, 100, score_bytes=(4, 6), launches=1), 3)[0] == pytest.approx(
         2 * (2 * (3 * 2 * 100 * 100 + 3 * 2 * 200 * 8) / 5e8 + 0.03) + 4 * 3 * 2 * 100 * 100 / 5e8 + 0.03
     )
-    own = Product("b", 100, 200, 1, "outputs", experts=4)
-    assert MACHINE.product_ms(own, 400) == pytest.approx((0.016 / 0.3, 0.016 / 0.1 + 0.016 / 0.6))
+    routed = Product("b", 100, 200, 1, "outputs", experts=4)
+    assert MACHINE.product_ms(routed, 400) == pytest.approx((0.016 / 0.3, 0.016 / 0.1 + 0.016 / 0.6))
     # All scores are counted, and in the backward 2.5 times as many operations.
     core = Core(2, 1, 8, 8, 100, 100, 0.5)
     all_ms = 3 * 4 * 100 * 100 * 2 * 8 / 1e9
     assert MACHINE.core_ms(core, 3) == pytest.approx((all_ms / 0.9, 2.5 * all_ms / 0.7))
-    each_ms = 2 / (1000 * 1e6 * 0.5)
-    assert MACHINE.kernels["stream"].ms(2 * 3000, 2) == pytest.approx(3000 * each_ms + 0.06)
+    number_ms = 2 / (1000 * 1e6 * 0.5)
+    assert MACHINE.kernels["stream"].ms(2 * 3000, 2) == pytest.approx(3000 * number_ms + 0.06)
     assert MACHINE.collective_ms("all_gather", 1e6, 1) == 0
     assert MACHINE.collective_ms("send", 1e6, 2) == pytest.approx(1 / (100 * 0.25) + 0.004)

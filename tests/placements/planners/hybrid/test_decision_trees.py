@@ -26,9 +26,9 @@ def test_counts_are_those_of_the_paper() -> None:
 @pytest.mark.parametrize("num_gpus", [1, 2, 3, 4, 6, 8, 12, 16, 24])
 @pytest.mark.parametrize("paradigms", [tuple(Paradigm), (Paradigm.DP, Paradigm.TP), (Paradigm.SDP,)])
 def test_strategies_are_of_all_gpus_and_different(num_gpus: int, paradigms: tuple[Paradigm, ...]) -> None:
-    found = layer_strategies(num_gpus, TreeOptions(paradigms), num_experts=8)
-    assert {each.num_gpus for each in found} == {num_gpus}
-    assert len(set(found)) == len(found)
+    strategies = layer_strategies(num_gpus, TreeOptions(paradigms), num_experts=8)
+    assert {strategy.num_gpus for strategy in strategies} == {num_gpus}
+    assert len(set(strategies)) == len(strategies)
 
 
 def test_strategies_of_the_paper_by_hand() -> None:
@@ -44,7 +44,7 @@ def test_strategies_of_the_paper_by_hand() -> None:
     plain = layer_strategies(4, PLAIN)
     assert set(plain) == expected
     both = layer_strategies(4, TreeOptions(PAPER))
-    assert both == (*plain, *(replace(each, recompute="full") for each in plain))
+    assert both == (*plain, *(replace(strategy, recompute="full") for strategy in plain))
 
 
 @pytest.mark.parametrize(("paradigm", "zero"), [("dp", 0), ("zero1", 1), ("zero2", 2), ("sdp", 3)])
@@ -68,8 +68,8 @@ def test_context_parallelism() -> None:
 
 
 def test_sequence_parallelism_is_beside_tensor_parallelism_alone() -> None:
-    found = layer_strategies(4, replace(PLAIN, sequence_parallel=True))
-    assert {(each.tensor_parallel > 1, each.sequence) for each in found} == {
+    strategies = layer_strategies(4, replace(PLAIN, sequence_parallel=True))
+    assert {(strategy.tensor_parallel > 1, strategy.sequence) for strategy in strategies} == {
         (False, "none"),
         (True, "megatron"),
     }
@@ -77,10 +77,9 @@ def test_sequence_parallelism_is_beside_tensor_parallelism_alone() -> None:
 
 def test_experts_are_shared_by_copies_of_the_weights() -> None:
     options = TreeOptions((Paradigm.DP, Paradigm.TP), ("none",), expert_parallel=(1, 2, 4))
-    assert all(each.expert_parallel == 1 for each in layer_strategies(4, options))
-    degrees = {
-        (each.tensor_parallel, each.expert_parallel) for each in layer_strategies(4, options, num_experts=6)
-    }
+    assert all(strategy.expert_parallel == 1 for strategy in layer_strategies(4, options))
+    strategies = layer_strategies(4, options, num_experts=6)
+    degrees = {(strategy.tensor_parallel, strategy.expert_parallel) for strategy in strategies}
     assert degrees == {(1, 1), (1, 2), (2, 1), (2, 2), (4, 1)}
 
 

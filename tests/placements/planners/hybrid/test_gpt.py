@@ -93,8 +93,8 @@ def test_a_stage_in_a_mode_is_that_of_a_model_computed_again(arrangement: str) -
         assert again.by_name[forward].time == whole.by_name[forward].time
         assert again.by_name[backward].time == pytest.approx(whole.by_name[backward].time, abs=2)
         assert again.by_name[forward].memory == pytest.approx(whole.by_name[forward].memory, abs=2)
-        held = [each.by_name[forward].memory for each in (kept, selective, again)]
-        times = [each.by_name[backward].time for each in (kept, selective, again)]
+        held = [placement.by_name[forward].memory for placement in (kept, selective, again)]
+        times = [placement.by_name[backward].time for placement in (kept, selective, again)]
         assert held == sorted(held, reverse=True) and times == sorted(times)
         # its backward holds one layer more, and all of them are saved
         layers = (held[0] - held[2]) / again.by_name[backward].transient
@@ -122,16 +122,16 @@ def test_gpus_that_share_a_layer_split_its_work_and_sum_its_outputs() -> None:
     assert placement.static[1] == math.ceil(static / 2**20)
     # Each GPU of a stage receives an equal part.
     assert placement.transfer_time("F0", "F1") == math.ceil(sum_ms / 2 / placement.tick_ms)
-    own = A100.power.compute_share
-    expected = (own * product_ms + 0.2 * 2 * sum_ms) / (product_ms + 2 * sum_ms)
+    share = A100.power.compute_share
+    expected = (share * product_ms + 0.2 * 2 * sum_ms) / (product_ms + 2 * sum_ms)
     assert compute_shares(gpt.pieces, placement, A100)["F3"] == pytest.approx(expected)
 
 
 def test_groups_share_the_samples_and_exchange_their_gradients() -> None:
-    """Two groups of one GPU: each stage is that of half a micro-batch on one GPU, and an O sums gradients."""
+    """Two groups of one GPU: each stage costs half a micro-batch on one GPU, and an O sums gradients."""
     groups, half = small(num_gpus=2, data_parallel=2), small(micro_batch_size=2)
     assert (groups.memory, groups.static_memory) == (half.memory, half.static_memory)
-    of_batch = [times_ms(each.per_micro_batch) for each in (groups, half)]
+    of_batch = [times_ms(placement.per_micro_batch) for placement in (groups, half)]
     assert of_batch[0] == of_batch[1]
     assert {block.data_parallel for block in groups.per_micro_batch.blocks} == {2}
     layers = round(groups.by_name["F1"].memory / (34 * 2 * 1024 * 2048 / 2**20))  # of stage 1

@@ -1,4 +1,4 @@
-"""Bounds on stages and on all of them together, against what stages really cost."""
+"""Lower bounds on stages and on whole plans, against the stages' actual costs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_bounds_are_never_above_what_stages_cost(seed: int) -> None:
     bounds_ms = stages.bounds_ms
     assert bounds_ms.shape == (count, size + 1, size - count + 2)
     for stage, end, number in zip(*bounds_ms.nonzero(), strict=True):
-        found = stages.solution(stage, end - number, end) if 0 < number <= end else None
-        assert found is None or bounds_ms[stage, end, number] <= found.cost * (1 + 1e-9)
+        solution = stages.solution(stage, end - number, end) if 0 < number <= end else None
+        assert solution is None or bounds_ms[stage, end, number] <= solution.cost * (1 + 1e-9)
     shortest = math.inf
     for division in every_division(size, count):
-        found_all = [stages.solution(*span) for span in spans(division)]
-        times = [math.inf if each is None else each.cost for each in found_all]
+        solutions = [stages.solution(*span) for span in spans(division)]
+        times = [math.inf if solution is None else solution.cost for solution in solutions]
         shortest = min(shortest, (m - 1) * max(times) + sum(times))
     assert stages.min_ms <= shortest * (1 + 1e-9)

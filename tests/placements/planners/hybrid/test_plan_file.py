@@ -46,8 +46,8 @@ def test_clusters_of_several_kinds_and_branches(tmp_path: Path) -> None:
     for model, cluster in (("gpt3_125m", "a100_2+v100_16gb_2"), ("flava", "h100_4")):
         whole = read_model(model, num_layers=2)
         alone = replace(whole, branches=())
-        found = search_plans(ShapeCosts(alone), read_cluster(cluster), 4, PlanOptions(num_plans=1))
-        plan = replace(found.plans[0].plan, model=whole)
+        answer = search_plans(ShapeCosts(alone), read_cluster(cluster), 4, PlanOptions(num_plans=1))
+        plan = replace(answer.plans[0].plan, model=whole)
         assert read_plan_file(write_json(tmp_path / "plan.json", plan_to_dict(plan))) == plan
 
 
@@ -63,8 +63,8 @@ def damaged(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the data with each value in turn left out, made wrong, or given a field too many."""
     for *way, last in places(data):
         for wrong in (*WRONG, "leave out", "add"):
-            found = copy.deepcopy(data)
-            place: Any = found
+            wrong_data = copy.deepcopy(data)
+            place: Any = wrong_data
             for key in way:
                 place = place[key]
             if wrong == "leave out":
@@ -73,16 +73,16 @@ def damaged(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 place[last]["extra"] = 1
             else:
                 place[last] = wrong
-            yield found
+            yield wrong_data
 
 
 def test_damaged_files_are_refused_in_one_line() -> None:
     """Or they are other plans: with another batch, width or bandwidth."""
     data = plan_to_dict(some_plan())
     refused = 0
-    for each in damaged(json.loads(json.dumps(data))):
+    for wrong_data in damaged(json.loads(json.dumps(data))):
         try:
-            plan_to_dict(plan_from_dict(each))
+            plan_to_dict(plan_from_dict(wrong_data))
         except PlanError as error:
             refused += 1
             where, _, rest = str(error).partition(" ")

@@ -28,15 +28,15 @@ def some_plans(
 
 
 def room_mib(rated: RatedPlan) -> list[int]:
-    """Return what rounding each block's memory up to MiB may add to each stage."""
+    """Return the MiB that rounding each block's memory up may add to each stage."""
     return [6 * (stage.in_flight + 2) for stage in rated.stages]
 
 
 def one_f_one_b_mib(placement: Placement, device: int, num_micro_batches: int, in_flight: int) -> int:
-    """Return what a device with any number of pieces holds at its peak as 1F1B orders whole micro-batches."""
-    own = [block for block in placement.blocks if block.devices == (device,)]
-    forwards = [block for block in own if block.kind is Kind.F]
-    backwards = [block for block in own if block.kind is Kind.B]
+    """Return a device's peak memory in MiB if 1F1B orders whole micro-batches over all its pieces."""
+    blocks = [block for block in placement.blocks if block.devices == (device,)]
+    forwards = [block for block in blocks if block.kind is Kind.F]
+    backwards = [block for block in blocks if block.kind is Kind.B]
     held = most = placement.static[device]
     steady = [forwards, backwards] * (num_micro_batches - in_flight + 1)
     for block in chain([*forwards] * (in_flight - 1), *steady, [*backwards] * (in_flight - 1)):
@@ -52,7 +52,7 @@ def one_f_one_b_mib(placement: Placement, device: int, num_micro_batches: int, i
     [("gpt3_1.3b", None), ("llama2_7b", 10.0), ("t5_large", 7.5), ("swin_huge_32", 7.5)],
 )
 def test_one_f_one_b_holds_what_is_planned(model: str, memory_gib: float | None) -> None:
-    """And it takes what the formula says, to a twentieth, where 1F1B is defined: with one piece a stage."""
+    """With one piece a stage 1F1B is defined, and takes the time of the formula within 5 %."""
     costs = ShapeCosts(read_model(model))
     for rated in some_plans(model, memory_gib):
         plan, m = rated.plan, rated.plan.num_micro_batches
@@ -68,14 +68,14 @@ def test_one_f_one_b_holds_what_is_planned(model: str, memory_gib: float | None)
 
 
 def test_blocks_are_the_layers_of_the_plan() -> None:
-    """Times and memory of blocks sum up to those of the layers; each device has one update."""
+    """Times and memory of blocks sum up to the layers' own; each device has one update."""
     costs = ShapeCosts(read_model("llama2_7b", num_layers=8))
     rated = some_plans("llama2_7b", None, num_layers=8)[0]
     plan = rated.plan
     placement = planned_placement(plan, costs)
     for number, stage in enumerate(plan.stages):
         group = plan.group(number)
-        own = [
+        layer_costs = [
             costs.cost(
                 plan.layers[i], plan.strategies[i], plan.micro_batch_size, plan.num_micro_batches, group
             )
@@ -84,8 +84,8 @@ def test_blocks_are_the_layers_of_the_plan() -> None:
         blocks = [block for block in placement.blocks if block.devices == (number,)]
         forwards = [block for block in blocks if block.kind is Kind.F]
         assert sum(block.kind is Kind.O for block in blocks) == 1
-        static_mib = sum(cost.static_bytes for cost in own) / 2**20
-        kept_mib = sum(cost.kept_bytes for cost in own) / 2**20
+        static_mib = sum(cost.static_bytes for cost in layer_costs) / 2**20
+        kept_mib = sum(cost.kept_bytes for cost in layer_costs) / 2**20
         assert placement.static[number] == math.ceil(static_mib)
         assert kept_mib <= sum(block.memory_on(number) for block in forwards) <= kept_mib + len(forwards)
         ticks = sum(block.time for block in blocks if block.kind is not Kind.O)

@@ -39,7 +39,7 @@ def test_the_second_lookup_has_no_table_of_its_own() -> None:
 )
 def test_the_first_of_a_stage_has_the_table(first: int, end: int, tied: list[bool]) -> None:
     layers = layers_of_stage(T5.layers, first, end)
-    assert [each.tied for each in layers if isinstance(each, (EmbeddingLayer, OutputLayer))] == tied
+    assert [layer.tied for layer in layers if isinstance(layer, (EmbeddingLayer, OutputLayer))] == tied
 
 
 def nn_placement(costs: ShapeCosts, shape: str) -> Placement:
@@ -74,15 +74,15 @@ def test_the_encoders_output_is_sent_on_after_the_second_lookup() -> None:
 
 
 def test_trunks_are_sorted_and_slower_than_without_the_vocabulary() -> None:
-    found = search_trunks(ShapeCosts(GPT), CLUSTER, 8, "m_shape")
-    assert 1 < len(found) <= 5
-    assert [each.time_ms for each in found] == sorted(each.time_ms for each in found)
-    for each in found:
-        assert each.shared is not None and each.time_ms > each.shared.iteration_ms(
-            each.plan.num_micro_batches
+    trunks = search_trunks(ShapeCosts(GPT), CLUSTER, 8, "m_shape")
+    assert 1 < len(trunks) <= 5
+    assert [trunk.time_ms for trunk in trunks] == sorted(trunk.time_ms for trunk in trunks)
+    for trunk in trunks:
+        assert trunk.shared is not None and trunk.time_ms > trunk.shared.iteration_ms(
+            trunk.plan.num_micro_batches
         )
-        assert each.plan.num_stages >= 2
-        assert each.plan.num_gpus == 4
+        assert trunk.plan.num_stages >= 2
+        assert trunk.plan.num_gpus == 4
 
 
 def test_nothing_fits_in_no_memory() -> None:

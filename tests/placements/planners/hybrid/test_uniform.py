@@ -71,12 +71,12 @@ def test_a_plan_shares_all_layers_alike() -> None:
     layout = Layout(
         replace(degrees, expert=2), 3, 5, 2, "selective", recompute_modules=("mlp",), shard_gpus=2
     )
-    found = replace(layout, sequence_parallel=False, reshards=False)
-    assert found.strategy == replace(
+    full = replace(layout, sequence_parallel=False, reshards=False)
+    assert full.strategy == replace(
         layout.strategy, sequence="none", reshards=False, expert_parallel=2, recompute_modules=("mlp",)
     )
-    assert found.plain.strategy == replace(found.strategy, recompute="none")
-    assert (Layout(Degrees(), 1, 1).strategy.sequence, found.strategy.shard_gpus) == ("none", 2)
+    assert full.plain.strategy == replace(full.strategy, recompute="none")
+    assert (Layout(Degrees(), 1, 1).strategy.sequence, full.strategy.shard_gpus) == ("none", 2)
 
 
 def test_wrong_degrees_and_too_few_gpus() -> None:

@@ -43,16 +43,16 @@ class Group(NamedTuple):
 
 
 class EveryPlan:
-    """All plans of a graph, and what each costs."""
+    """All plans of a graph, with the cost of each."""
 
     def __init__(self, graph: ProfileGraph, levels: Sequence[Level], sync: Sync) -> None:
         self.nodes = {node.name: node for node in graph.nodes}
         self.levels, self.sync = levels, sync
         names = list(self.nodes)
         subsets = (
-            frozenset(each) for n in range(len(names) + 1) for each in itertools.combinations(names, n)
+            frozenset(subset) for n in range(len(names) + 1) for subset in itertools.combinations(names, n)
         )
-        self.closed = [each for each in subsets if all(set(self.nodes[n].inputs) <= each for n in each)]
+        self.closed = [nodes for nodes in subsets if all(set(self.nodes[n].inputs) <= nodes for n in nodes)]
 
     def plans(self, level: int, begin: Nodes, end: Nodes, components: int) -> Iterator[tuple[Group, ...]]:
         for copies in range(1, components + 1):
@@ -76,10 +76,10 @@ class EveryPlan:
         terms = [2 * self.cut_bytes(group.end) / per_ms for group in plan[:-1]]
         for group in plan:
             parts = [self.nodes[name] for name in group.end - group.begin]
-            alone = sum(each.forward_ms + each.backward_ms for each in parts)
+            alone = sum(part.forward_ms + part.backward_ms for part in parts)
             if group.inner:
                 alone = self.time_ms(level - 1, group.inner)
-            sync_ms = 2 * (group.copies - 1) * sum(each.parameter_bytes for each in parts) / per_ms
+            sync_ms = 2 * (group.copies - 1) * sum(part.parameter_bytes for part in parts) / per_ms
             if self.sync == "per_worker":
                 sync_ms /= group.copies
             terms.append(max(alone, sync_ms) / group.copies)
@@ -95,7 +95,7 @@ class EveryPlan:
         for begin, end, copies in reversed(list(self.leaves(plan, 1))):
             workers += copies
             parts = [self.nodes[name] for name in end - begin]
-            held = sum(each.parameter_bytes + each.activation_bytes for each in parts)
+            held = sum(part.parameter_bytes + part.activation_bytes for part in parts)
             most = max(most, math.ceil(workers / copies) * held / 2**20)
         return most
 
@@ -138,24 +138,24 @@ def graphs(draw: st.DrawFn, most: int = 5) -> ProfileGraph:
     nodes = []
     for i in range(count):
         read = draw(st.sets(st.integers(0, i - 1))) if i else set()
-        nodes.append(node(i, draw(FIGURES), [f"n{each}" for each in sorted(read)]))
+        nodes.append(node(i, draw(FIGURES), [f"n{number}" for number in sorted(read)]))
     return ProfileGraph(tuple(nodes))
 
 
 def chains(most: int) -> st.SearchStrategy[ProfileGraph]:
     rows = st.lists(FIGURES, min_size=1, max_size=most)
-    return rows.map(lambda each: chain_graph(node(i, figures) for i, figures in enumerate(each)))
+    return rows.map(lambda chain: chain_graph(node(i, figures) for i, figures in enumerate(chain)))
 
 
 @given(chains(6) | graphs(), LEVELS | HIERARCHY, st.sampled_from(get_args(Sync)))
 def test_no_plan_is_better(graph: ProfileGraph, levels: list[Level], sync: Sync) -> None:
     """Of a chain or a graph with branches, on one level or several, with limits of memory and without."""
     every = EveryPlan(graph, levels, sync).all()
-    found = best_plan(graph, levels, sync)
+    plan = best_plan(graph, levels, sync)
     least = min(time for time, *_ in every)
-    assert found.is_exact
-    assert found.time_ms == pytest.approx(least, rel=1e-12)
-    assert len(found.stages) == min(stages for time, _, stages in every if time <= least * (1 + 1e-12))
+    assert plan.is_exact
+    assert plan.time_ms == pytest.approx(least, rel=1e-12)
+    assert len(plan.stages) == min(stages for time, _, stages in every if time <= least * (1 + 1e-12))
     memories = sorted({memory for _, memory, _ in every})
     for limit in memories[:: 1 + len(memories) // 6]:
         limited = best_plan(graph, levels, sync, memory_mib=limit * (1 + 1e-9) + 1e-9)
@@ -268,8 +268,8 @@ PUBLISHED = {  # by what each worker sends, and by the printed formula
 @pytest.mark.parametrize("model", PUBLISHED)
 def test_shapes_give_the_configurations_of_the_paper(model: str) -> None:
     graph = computed_profile(MODELS[model].layers, BATCH_SIZES[model], tflops=10.0)
-    found = tuple(best_plan(graph, FLAT, sync).configuration for sync in ("per_worker", "printed"))
-    assert found == PUBLISHED[model]
+    configurations = tuple(best_plan(graph, FLAT, sync).configuration for sync in ("per_worker", "printed"))
+    assert configurations == PUBLISHED[model]
     for tflops in (8.0, 20.0):
         graph = computed_profile(MODELS[model].layers, BATCH_SIZES[model], tflops)
         assert best_plan(graph, FLAT).configuration == PUBLISHED[model][0], "whatever the rate"
@@ -307,7 +307,7 @@ def test_the_workers_of_a_stage_are_its_copies() -> None:
 
 
 def steady_ms(placement: Placement, num_inputs: int) -> float:
-    """Return the time from one input to the next in 1F1B-RR, from the end of so many to twice as many."""
+    """Return the steady period of 1F1B-RR, measured between `num_inputs` inputs and twice as many."""
     short, long = (validate(pipedream(placement, number)).makespan for number in (num_inputs, 2 * num_inputs))
     return placement.ms(long - short) / num_inputs
 
@@ -333,8 +333,8 @@ def test_1f1b_rr_is_no_faster_than_a_plan_and_reaches_it(rows: list[tuple[int, i
     graph = chain_graph(ProfiledNode(f"n{i}", "", a, 2 * a, 0, 1e6 * w) for i, (a, w) in enumerate(rows))
     plan = best_plan(graph, [Level(workers, 0.5)])
     placement = plan_placement(plan)
-    found = steady_ms(placement, 60)
-    assert found > plan.time_ms - 2e-3
-    copies = [int(each) for each in plan.configuration.split("-")]
+    period_ms = steady_ms(placement, 60)
+    assert period_ms > plan.time_ms - 2e-3
+    copies = [int(count) for count in plan.configuration.split("-")]
     if copies == sorted(copies, reverse=True):
-        assert found == pytest.approx(plan.time_ms, abs=2e-3)
+        assert period_ms == pytest.approx(plan.time_ms, abs=2e-3)

@@ -77,6 +77,6 @@ def test_measured_profiles(model: str) -> None:
         pytest.skip(f"{path.name} is not there")
     graph = read_profile_graph(path)
     nodes = graph.nodes
-    time_ms, num_bytes = sum(each.time_ms for each in nodes), sum(each.parameter_bytes for each in nodes)
+    time_ms, num_bytes = sum(node.time_ms for node in nodes), sum(node.parameter_bytes for node in nodes)
     figures = round(time_ms, 1), round(num_bytes / 1e6, 1)
     assert (len(nodes), len(closed_sets(graph).members), *figures) == SIZES[model]

@@ -18,20 +18,20 @@ CLUSTER = EqualServers(8, 4, 100.0, 1.0, 200.0)
 
 def plan_of(profile: BlockProfile, cluster: EqualServers, batch_size: int, *key: object) -> TwoBwPlan:
     plans = two_bw_plans(profile, cluster, batch_size)
-    found = [p for p in plans if key == (p.data_parallel, p.num_stages, p.micro_batch_size, p.recompute)]
-    assert len(found) == 1
-    return found[0]
+    matches = [p for p in plans if key == (p.data_parallel, p.num_stages, p.micro_batch_size, p.recompute)]
+    assert len(matches) == 1
+    return matches[0]
 
 
 def test_a_configuration_by_hand() -> None:
     """Two pipelines of four stages with two blocks each, on two servers."""
-    found = plan_of(PROFILE, CLUSTER, 64, 2, 4, 2, False)
+    plan = plan_of(PROFILE, CLUSTER, 64, 2, 4, 2, False)
     handed_ms = 2 * (2 * 2 * MIB) / 1e6
-    assert found.time_ms == pytest.approx(2 * 12.0 + handed_ms)
-    assert found.memory_mib == 2 * 128 / 4 + 4 * (2 * 32 / 4) + 4 * 2
-    assert found.accumulation == 4
-    assert found.batch_size == 64
-    assert found.samples_per_s == pytest.approx(2 * 2 / found.time_ms * 1e3)
+    assert plan.time_ms == pytest.approx(2 * 12.0 + handed_ms)
+    assert plan.memory_mib == 2 * 128 / 4 + 4 * (2 * 32 / 4) + 4 * 2
+    assert plan.accumulation == 4
+    assert plan.batch_size == 64
+    assert plan.samples_per_s == pytest.approx(2 * 2 / plan.time_ms * 1e3)
     assert CLUSTER.in_pipeline_ms(1e8, 2, 2) == 1.0, "both pipelines of two stages are in a server"
     recomputed = plan_of(PROFILE, CLUSTER, 64, 2, 4, 2, True)
     assert recomputed.time_ms == pytest.approx(2 * 12.0 * 4 / 3 + handed_ms)
@@ -44,8 +44,8 @@ def test_what_does_not_fit_says_why_and_comes_last() -> None:
     assert usable == sorted(usable, reverse=True)
     assert usable[0]
     assert plan_of(PROFILE, CLUSTER, 8, 1, 2, 2, False).reason == ""
-    found = plan_of(PROFILE, CLUSTER, 8, 2, 4, 2, False).reason
-    assert found == "a batch has at least 16 samples, but batch_size is 8"
+    reason = plan_of(PROFILE, CLUSTER, 8, 2, 4, 2, False).reason
+    assert reason == "a batch has at least 16 samples, but batch_size is 8"
     small = replace(CLUSTER, memory_mib=137.0)
     assert plan_of(PROFILE, small, 8, 1, 2, 2, False).reason == "needs 196 MiB of 137"
     assert plan_of(PROFILE, small, 8, 1, 4, 2, False).reason == ""

@@ -88,9 +88,9 @@ def test_memory_is_as_measured_and_states_are_shared_by_zero(costs: GalvatronCos
 
 def test_ends_on_one_stage_hold_what_was_measured_of_one(costs: GalvatronCosts) -> None:
     four = LayerStrategy(1, 4)
-    whole = [cost_of(costs, four, 4, layer=each) for each in (0, 4)]
-    assert sum(each.static_bytes for each in whole) / MIB == pytest.approx(410)
-    assert sum(each.kept_bytes for each in whole) / MIB == pytest.approx(30)
+    whole = [cost_of(costs, four, 4, layer=number) for number in (0, 4)]
+    assert sum(layer.static_bytes for layer in whole) / MIB == pytest.approx(410)
+    assert sum(layer.kept_bytes for layer in whole) / MIB == pytest.approx(30)
     assert cost_of(costs, LayerStrategy(1, 2), 2, layer=4).static_bytes / MIB == pytest.approx(200)
 
 
@@ -111,8 +111,8 @@ def test_transfers_and_changes_of_strategy(costs: GalvatronCosts) -> None:
     assert costs.transfer_ms(block, 8, cluster.group(0, 1), cluster.group(1, 1)) == pytest.approx(16 / 10)
     wide, replicas = LayerStrategy(2, sequence="megatron"), LayerStrategy(1, 2)
     assert costs.transition_ms(block, wide, wide, 8, cluster.group(0, 2)) == 0
-    found = costs.transition_ms(block, wide, replicas, 8, cluster.group(0, 2))
-    assert found == pytest.approx(2 * 16 / 2 / 100)
+    change_ms = costs.transition_ms(block, wide, replicas, 8, cluster.group(0, 2))
+    assert change_ms == pytest.approx(2 * 16 / 2 / 100)
 
 
 @pytest.mark.parametrize(
@@ -187,15 +187,15 @@ def test_files_that_are_missing_or_twice_are_refused_in_a_line(tmp_path: Path) -
 def test_plans_of_the_shipped_profile_are_near_those_of_galvatron(
     num_gpus: int, num_layers: int, memory_gib: float, reserve_gib: float, theirs: float | None
 ) -> None:
-    """Samples a second for a batch of 64, and what fits; Galvatron keeps a fifth of memory above 20 GB."""
+    """Samples a second for a batch of 64, if it fits; Galvatron reserves a fifth of memory above 20 GB."""
     profile = read_galvatron_profile(SHIPPED, "llama2-7b")
     costs = GalvatronCosts(profile, read_cluster(f"a100_{num_gpus}"), num_layers, 2048 * 4096)
     paradigms = (Paradigm.DP, Paradigm.ZERO2, Paradigm.SDP, Paradigm.TP)
     options = PlanOptions(
         TreeOptions(paradigms, sequence_parallel=True), memory_gib=memory_gib, reserve_gib=reserve_gib
     )
-    found = search_plans(costs, costs.cluster, 64, options).plans
+    plans = search_plans(costs, costs.cluster, 64, options).plans
     if theirs is None:
-        assert not found
+        assert not plans
     else:
-        assert found[0].samples_per_s == pytest.approx(theirs, rel=0.1)
+        assert plans[0].samples_per_s == pytest.approx(theirs, rel=0.1)

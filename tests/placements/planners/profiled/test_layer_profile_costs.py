@@ -90,7 +90,7 @@ def test_memory_is_as_measured_and_states_are_shared_by_zero(folder: Path) -> No
 
 def test_recomputation_keeps_the_input_and_adds_a_forward(folder: Path) -> None:
     costs = costs_of(folder, "A100-40_2")
-    plain, again = (block_cost(costs, LayerStrategy(recompute=each), 2) for each in _RECOMPUTE)
+    plain, again = (block_cost(costs, LayerStrategy(recompute=mode), 2) for mode in _RECOMPUTE)
     assert again.backward.time_ms - plain.backward.time_ms == pytest.approx(20)
     assert (again.kept_bytes, again.backward_bytes) == pytest.approx((2 * MB, 16 * MB))
     assert block_cost(costs, LayerStrategy(recompute="full"), 2, layer=0).kept_bytes == 0
@@ -129,7 +129,7 @@ def test_transfers_and_changes_of_strategy_take_the_measured_links(folder: Path)
 def test_the_slowest_kind_of_gpu_counts(folder: Path) -> None:
     costs = costs_of(folder, "A100-40_2+V100-16_2")
     cluster = costs.where.cluster
-    assert [each.gpu.memory_gib for each in cluster.nodes] == [40, 16]
+    assert [nodes.gpu.memory_gib for nodes in cluster.nodes] == [40, 16]
     block = costs.model.layers[1]
     times = [
         costs.cost(block, LayerStrategy(1, count), count, 1, cluster.group(first, count)).forward.time_ms
@@ -164,10 +164,10 @@ def test_what_was_not_measured_is_refused_with_a_reason(
 
 def test_clusters_have_the_names_of_the_profile(folder: Path) -> None:
     known = read_profiled_model(folder, "toy")
-    found = read_measured_cluster("A100-40_8", known)
-    assert (found.cluster.nodes[0].gpus_per_node, found.cluster.num_gpus) == (2, 8), "two share a layer"
-    assert (found.cluster.node_bandwidth_gb_s, found.zone) == (1, "here")
-    assert read_measured_cluster("a100_40gb_8", known) == found
+    measured = read_measured_cluster("A100-40_8", known)
+    assert (measured.cluster.nodes[0].gpus_per_node, measured.cluster.num_gpus) == (2, 8), "two share a layer"
+    assert (measured.cluster.node_bandwidth_gb_s, measured.zone) == (1, "here")
+    assert read_measured_cluster("a100_40gb_8", known) == measured
     assert read_measured_cluster("V100-16_1", known).cluster.nodes[0].gpus_per_node == 1
     for text in ("GH-96_8", "A100-40", "A100-40_0", "A100-40_x", "+", "h100_8"):
         with pytest.raises(GpusError, match="is not a GPU that toy was measured on.*A100-40, V100-16"):
@@ -196,20 +196,20 @@ def test_folders_that_lack_something_are_refused_in_a_line(folder: Path, tmp_pat
 
 
 def stage_ms(costs: Sequence[Cost], m: int) -> float:
-    return sum(each.forward.time_ms + each.backward.time_ms + each.update_ms / m for each in costs)
+    return sum(layer.forward.time_ms + layer.backward.time_ms + layer.update_ms / m for layer in costs)
 
 
 def test_a_plan_is_written_read_placed_and_exported(folder: Path) -> None:
     costs = costs_of(folder, "A100-40_4")
-    found = search_plans(costs, costs.where.cluster, 8, PlanOptions(num_stages=(2,))).plans[0]
-    assert plan_from_dict(plan_to_dict(found.plan)) == found.plan
-    placement = planned_placement(found.plan, costs, [36.0, 36.0])
+    rated = search_plans(costs, costs.where.cluster, 8, PlanOptions(num_stages=(2,))).plans[0]
+    assert plan_from_dict(plan_to_dict(rated.plan)) == rated.plan
+    placement = planned_placement(rated.plan, costs, [36.0, 36.0])
     assert placement.num_devices == 2
-    planned = planned_by(found, costs, [36.0, 36.0])
+    planned = planned_by(rated, costs, [36.0, 36.0])
     assert '"pp_deg": 2' in to_galvatron(planned).text
     with pytest.raises(PlanError, match="is not an embedding, equal transformer layers and an output layer"):
         to_megatron(planned)
-    data = plan_to_dict(found.plan)
+    data = plan_to_dict(rated.plan)
     data["model"]["runs"][0]["role"] = "tail"
     with pytest.raises(PlanError, match="tail.*use one of embedding, block, head"):
         plan_from_dict(data)
@@ -237,8 +237,8 @@ def formula_s(plan: ReplicatedPlan) -> float:
     groups = [where.cluster.group(4 * d * i, 4 * d) for i in range(len(plan.stages))]
     stages = []
     for stage, group in zip(plan.stages, groups, strict=True):
-        found = [costs.cost(layers[i], LayerStrategy(4, d), samples, m, group) for i in stage.layers]
-        stages.append(stage_ms(found, m))
+        layer_costs = [costs.cost(layers[i], LayerStrategy(4, d), samples, m, group) for i in stage.layers]
+        stages.append(stage_ms(layer_costs, m))
     hops = [
         costs.transfer_ms(layers[stage.layers[-1]], samples, *groups[i : i + 2])
         for i, stage in enumerate(plan.stages[:-1])

@@ -48,10 +48,10 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def helper(driver: FakeDriver, path: Path) -> Iterator[Helper]:
-    found = Helper(path)
-    yield found
-    if found.process.returncode is None:
-        found.end()
+    started = Helper(path)
+    yield started
+    if started.process.returncode is None:
+        started.end()
 
 
 def ended(clock: HelperClock) -> str:
@@ -164,7 +164,7 @@ def test_a_foreign_gpu_is_refused(driver: FakeDriver, path: Path) -> None:
 
 
 def test_another_user_is_refused(driver: FakeDriver, path: Path) -> None:
-    """The kernel says who it is; what a client says of itself does not count."""
+    """The kernel names the client's user; the client's own claim does not count."""
     other = os.geteuid() + 1
     helper = Helper(path, "--allow", str(other))
     with told(ClockError, match=f"user {OWN} may not set clocks; have the helper started with --allow"):
@@ -180,7 +180,7 @@ def test_another_user_is_refused(driver: FakeDriver, path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be two users")
 def test_a_user_without_rights_sets_clocks_and_another_does_not(driver: FakeDriver) -> None:
     def as_user(uid: int) -> str:
-        """Return what the process of a user gets; it imports nothing, which it may have no right to."""
+        """Return the helper's answer to a user's process, which imports nothing, as it may lack the right."""
         read, write = os.pipe()
         if (child := os.fork()) == 0:
             os.setgroups([])
@@ -259,9 +259,9 @@ def test_runs_find_the_helper(
         "clocks are recorded only: the clock helper at /nowhere/clock.sock: "
     )
     monkeypatch.setenv(SOCKET_VARIABLE, "")
-    own = lock_clock("0")
-    assert isinstance(own, NvmlClock)
-    own.reset()
+    locked = lock_clock("0")
+    assert isinstance(locked, NvmlClock)
+    locked.reset()
 
 
 def test_the_unit_of_the_page_starts_a_helper() -> None:
