@@ -6,8 +6,8 @@ import itertools
 from pathlib import Path
 
 import pytest
+from one_line_errors import raises_line
 from oracles import valid_schedules
-from told import told
 
 from placements.stages.stage_file import stages_of
 from schedsearch.comparison.compare import compare
@@ -92,7 +92,7 @@ def test_halves_of_a_backward_are_of_the_file_or_as_in_the_stages(tmp_path: Path
 def test_wrong_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "wrong.csv"
     path.write_text("micro_batch,block,time_ms\n0,F7,8\n")
-    with told(MicroBatchError, match=r"wrong.csv: line 2, column block: F7 is not a block of v_shape"):
+    with raises_line(MicroBatchError, match=r"wrong.csv: line 2, column block: F7 is not a block of v_shape"):
         read_chains(STAGES, path)
     path.write_text("micro_batch,block,time_ms\n0,F0,0\n0,B0,0\n1,F0,1\n")
     with pytest.raises(MicroBatchError, match=r"wrong.csv: block B0 of micro-batch 0 does not run; give it"):

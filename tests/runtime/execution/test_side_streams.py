@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from moe_layers import COMMUNICATION, SMALL_MOE, moe_schedule, moe_stages
+from one_line_errors import raises_line
 from small_runs import compared, comparison_of, edited, errors, require_exact, trained
-from told import told
 
 from placements import Placement
 from placements.placement_file import read_placement
@@ -92,7 +92,7 @@ def test_clocks_and_backwards_elsewhere_are_refused(tmp_path: Path) -> None:
     blocks = tuple(
         replace(each, stream="compute") if each.name == "combine_B0" else each for each in placement.blocks
     )
-    with told(UnrunnablePlacementError, match=r"blocks \(combine_B0\).stream: is 'compute', that of"):
+    with raises_line(UnrunnablePlacementError, match=r"blocks \(combine_B0\).stream: is 'compute', that of"):
         lower(moe_schedule(replace(placement, blocks=blocks), 2))
 
 

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_line_errors import raises_line
 from strategies import placements as random_placements
 from strategies import with_transfer
-from told import told
 
 from placements import Block, Kind, Placement
 from placements.copies.replicas import replicated
@@ -270,14 +270,14 @@ def test_unsuitable_placements_are_refused_in_one_line(name: str) -> None:
     own = [SHAPES["m_shape"], SHAPES["nn_shape"]] if name == "one_f_one_b_plus" else HOMES[name]
     for make in every:
         if not any(make(4) == home(4) for home in own):
-            with told(UnsuitablePlacementError, match=r"^schedule: .* which \w+ is not; use .*=\w+$"):
+            with raises_line(UnsuitablePlacementError, match=r"^schedule: .* which \w+ is not; use .*=\w+$"):
                 HAND_MADE[name](make(4), 8)
 
 
 def test_a_split_backward_is_not_a_whole_one() -> None:
     with pytest.raises(UnsuitablePlacementError, match="with whole backward, which v_shape is not; use"):
         one_f_one_b(SPLIT_CHAIN(4), 4)
-    with told(UnsuitablePlacementError, match=r"with split backward, .* placement.split_backward=true"):
+    with raises_line(UnsuitablePlacementError, match="with split backward, .* placement.split_backward="):
         HAND_MADE["zb_h1"](CHAIN(4), 4)
 
 

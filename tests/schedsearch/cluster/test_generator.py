@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from cluster.small_clusters import GAVEL, gavel_throughputs, needs_gavel, throughputs_of
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.cluster.generator import (
     GeneratorOptions,
@@ -86,5 +86,5 @@ def test_the_cost_studys_durations() -> None:
     ],
 )
 def test_wrong_options_are_one_line(options: dict[str, object], message: str) -> None:
-    with told(ClusterError, match=message):
+    with raises_line(ClusterError, match=message):
         drawn(1, **options)

@@ -14,8 +14,8 @@ from energy.accounting import accounted
 from energy.cases import STEPS, check_plans, measured, noisy_profile, profile_of, profiles, relaxed_optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_line_errors import raises_line
 from strategies import placements
-from told import told
 
 from placements import Kind, OperatingPoint, Profile
 from placements.shapes import v_shape
@@ -118,7 +118,7 @@ def small() -> tuple[Schedule, Profile, Frontier]:
 @pytest.mark.parametrize("deadline", [1.0, -1.0, math.nan])
 def test_refuses_an_impossible_deadline(deadline: float, small: tuple[Schedule, Profile, Frontier]) -> None:
     schedule, profile, frontier = small
-    with told(EnergyError, match=r"^deadline_ms: \S+ is below the shortest iteration of .* ms; give"):
+    with raises_line(EnergyError, match=r"^deadline_ms: \S+ is below the shortest iteration of .* ms; give"):
         frontier.at(deadline)
     with pytest.raises(EnergyError, match=r"^deadline_ms: \S+ cannot be kept"):
         compute_frontier(schedule, profile, deadline_ms=deadline)
@@ -191,7 +191,7 @@ def test_wrong_files(
 ) -> None:
     path = tmp_path / "frontier.json"
     path.write_text(json.dumps({**small[2].to_dict(), **change}), encoding="utf-8")
-    with told(EnergyError, f"{path}: ", match=message):
+    with raises_line(EnergyError, f"{path}: ", match=message):
         Frontier.from_json(path)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from made_up_layouts import BATCH, COSTS, routed, sixteen
-from told import told
+from one_line_errors import raises_line
 
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
@@ -102,7 +102,7 @@ def test_schedules_by_name_and_what_they_need() -> None:
     assert wave.devices == (0, 1, 2, 3, 3, 2, 1, 0)
     assert run(Degrees(1, 4, 4, chunks=2), 8).devices == (0, 1, 2, 3) * 2
     assert wave.iteration_ms < plain
-    with told(PlanError, "schedule: 'mine' is not known; use one of "):
+    with raises_line(PlanError, "schedule: 'mine' is not known; use one of "):
         run(Degrees(1, 4, 4), 8, "mine").schedule  # noqa: B018
 
 

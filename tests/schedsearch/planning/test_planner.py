@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from one_line_errors import raises_line
 from small_profiles import write_profile
-from told import told
 
 from placements.cluster import Cluster, Nodes, read_cluster
 from placements.gpus import A100_SXM_80GB, GPUS
@@ -157,7 +157,7 @@ def test_too_little_memory_is_said() -> None:
         "memory_gib: 4.5 GiB less 4 in reserve are too little for bert_huge_32 on 2 GPUs; use more or larger "
         "GPUs, recomputation or a smaller batch"
     )
-    with told(PlanError, message):
+    with raises_line(PlanError, message):
         plan("bert_huge_32", "a100_2", 8, options=PlanOptions(memory_gib=4.5), rank_by="simulation")
 
 
@@ -171,7 +171,7 @@ def test_too_little_memory_is_said() -> None:
 )
 def test_what_is_wrong_is_said_in_one_line(arguments: dict[str, object], message: str) -> None:
     usual: dict[str, object] = {"model": "gpt3_125m", "cluster": "a100_2", "batch": 4}
-    with told(PlanError, message):
+    with raises_line(PlanError, message):
         plan(**(usual | arguments))  # type: ignore[arg-type]
 
 

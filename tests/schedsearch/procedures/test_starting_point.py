@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
@@ -147,7 +147,7 @@ def _deadlocked() -> tuple[Placement, Schedule]:
 def test_what_is_not_for_the_placement_is_one_line(
     placement: Placement, begin_with: object, message: str
 ) -> None:
-    with told(SearchError, "search.begin_with: ", has=message):
+    with raises_line(SearchError, "search.begin_with: ", has=message):
         search(placement, 4, begin_with=begin_with)
 
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from one_line_errors import raises_line
 from oracles import valid_schedules
 from strategies import with_transfer
-from told import told
 
 from placements import Placement, PlacementError
 from placements.shapes import v_shape
@@ -115,17 +115,17 @@ def test_scenarios_are_read_with_names_and_weights() -> None:
     ],
 )
 def test_wrong_scenarios_are_one_line(data: object, message: str) -> None:
-    with told(ConditionsError, match=message):
+    with raises_line(ConditionsError, match=message):
         scenarios_from(data, "search.scenarios", v_shape(4))
 
 
 def test_what_cannot_be_searched_is_one_line() -> None:
     schedule = one_f_one_b(v_shape(2), 2)
-    with told(ConditionsError, begins="scenarios: is empty"):
+    with raises_line(ConditionsError, begins="scenarios: is empty"):
         robust_search({"1F1B": schedule}, [])
-    with told(ConditionsError, begins="schedules: is empty"):
+    with raises_line(ConditionsError, begins="schedules: is empty"):
         robust_search({}, SLOW)
-    with told(ConditionsError, begins="work_limit: 0 is not above 0"):
+    with raises_line(ConditionsError, begins="work_limit: 0 is not above 0"):
         robust_search({"1F1B": schedule}, SLOW, work_limit=0)
     with pytest.raises(PlacementError, match="cannot take yet"):
         from modes_and_streams import recomputed

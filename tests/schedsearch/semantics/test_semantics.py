@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from told import told
+from one_line_errors import raises_line
 from weight_versions import orders_of, versions_of
 
 from placements.shapes import k_shape, loop_shape, v_shape, wave_shape, x_shape
@@ -72,7 +72,7 @@ def test_double_buffering_reads_the_version_before_and_holds_two(depth: int, mor
 @pytest.mark.parametrize("depth", [3, 4, 8])
 def test_double_buffering_of_fewer_than_the_stages_but_one_is_refused(depth: int) -> None:
     schedule = one_f_one_b(v_shape(depth, 1, 2), 4 * (depth - 2))
-    with told(WeightVersionError, match="raise micro_batches_per_update"):
+    with raises_line(WeightVersionError, match="raise micro_batches_per_update"):
         versions_of(schedule, "double_buffering", depth - 2)
 
 
@@ -175,5 +175,5 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
         (one_f_one_b(v_shape(2), 5), "weight_stashing", 0, "0 is not a divisor"),
     ]
     for schedule, mode, each, reason in wrong:
-        with told(WeightVersionError, match=reason):
+        with raises_line(WeightVersionError, match=reason):
             versions_of(schedule, mode, each)

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.traces.block_times import BlockTimes, block_times
 from schedsearch.traces.table import TraceError
@@ -100,7 +100,7 @@ def test_a_pattern_may_name_the_block(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_wrong_trace_is_one_line(tmp_path: Path, text: str, pattern: str | None, message: str) -> None:
     (tmp_path / "t.json").write_text(text)
-    with told(TraceError, has=message):
+    with raises_line(TraceError, has=message):
         block_times(tmp_path / "t.json", pattern)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements.placement_file import placement_to_yaml
 from placements.profiles.operating_point import OperatingPoint
@@ -84,7 +84,7 @@ def test_megatrons_timers_of_all_ranks(text: str, ranks: int, tmp_path: Path) ->
     again = tmp_path / "layers.csv"
     again.write_text(found.to_csv())
     assert read_layers(again) == found
-    with told(LayoutError, match="^measured_layout: .* says itself which parts it has; leave it out"):
+    with raises_line(LayoutError, match="^measured_layout: .* says itself which parts it has; leave it out"):
         read_measured(again, "EtL")
     assert read_measured(again).assumptions == ()
 
@@ -161,7 +161,7 @@ def test_a_log_is_an_iteration_of_mean_blocks(text: str, ranks: int, tmp_path: P
 def test_logs_that_are_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(text)
-    with told(LayoutError, f"{path}: {message}"):
+    with raises_line(LayoutError, f"{path}: {message}"):
         read_measured(path)
 
 

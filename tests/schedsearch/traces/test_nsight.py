@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.traces.block_times import block_times
 from schedsearch.traces.nsight import read_nsight
@@ -113,5 +113,5 @@ def test_files_begin_at_their_sessions(tmp_path: Path) -> None:
 def test_other_files_are_refused_in_one_line(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "text.sqlite").write_text("no database" * 99)
     (tmp_path / "empty.sqlite").write_text("")
-    with told(TraceError, str(tmp_path / name), has=message):
+    with raises_line(TraceError, str(tmp_path / name), has=message):
         read_nsight(tmp_path / name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements import Placement
 from placements.shapes import v_shape
@@ -83,7 +83,7 @@ def test_a_block_of_no_time_does_not_run() -> None:
 )
 def test_wrong_tables_are_refused_in_a_line(text: str, message: str, tmp_path: Path) -> None:
     path = rows(text, tmp_path)
-    with told(MicroBatchError, f"{path}: {message}"):
+    with raises_line(MicroBatchError, f"{path}: {message}"):
         read_micro_batches(path, V2, 4)
 
 
@@ -135,7 +135,7 @@ def test_wrong_lengths_and_rules_are_refused(
     path = rows(f"micro_batch,tokens\n{lengths}\n", tmp_path)
     given = tmp_path / "rules.csv"
     given.write_text(rules)
-    with told(MicroBatchError, f"{tmp_path}/{says}"):
+    with raises_line(MicroBatchError, f"{tmp_path}/{says}"):
         read_micro_batches(path, v_shape(2, 1, 2, split_backward=True), number, 1.0, given)
 
 

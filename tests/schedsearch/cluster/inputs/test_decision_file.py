@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.cluster.demand import NOBODY, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
@@ -161,7 +161,7 @@ def job(**fields: object) -> dict[str, Any]:
     ],
 )
 def test_mistakes(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    with told(ClusterError, str(tmp_path / "decision.json"), has=message):
+    with raises_line(ClusterError, str(tmp_path / "decision.json"), has=message):
         read(tmp_path, BASE | changed)
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from cluster.small_clusters import GAVEL, needs_gavel
-from told import told
+from one_line_errors import raises_line
 
 from placements.forms.texts import write_json
 from schedsearch.cluster.gpu_cluster import ClusterError
@@ -71,7 +71,7 @@ def test_gavels_measurements() -> None:
 def test_mistakes_in_gavels_form(tmp_path: Path, changed: object, message: str) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps(changed))
-    with told(ClusterError, f"{path}: ", has=message):
+    with raises_line(ClusterError, f"{path}: ", has=message):
         read_throughputs(path)
 
 
@@ -89,7 +89,7 @@ def test_mistakes_in_gavels_form(tmp_path: Path, changed: object, message: str) 
 def test_mistakes_in_a_table(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"{TABLE.splitlines()[0]}\n{line}\n")
-    with told(ClusterError, f"{path}: {message}"):
+    with raises_line(ClusterError, f"{path}: {message}"):
         read_throughputs(path)
 
 
@@ -116,5 +116,5 @@ def test_types_of_jobs_are_in_the_order_of_the_file(tmp_path: Path) -> None:
     path.write_text("job_type,may_be_distributed\nB,1\nA,0\n")
     assert [*read_job_types(path).items()] == [("B", True), ("A", False)]
     path.write_text("job_type,may_be_distributed\nA,1\nA,0\n")
-    with told(ClusterError, f"{path}: line 3: job_type A is in line 2 too; keep one row"):
+    with raises_line(ClusterError, f"{path}: line 3: job_type A is in line 2 too; keep one row"):
         read_job_types(path)

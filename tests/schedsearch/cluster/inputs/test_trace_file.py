@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from cluster.small_clusters import GAVEL, needs_gavel
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
@@ -170,7 +170,7 @@ def test_mistakes(tmp_path: Path, text: str, message: str | None) -> None:
     if message is None:
         assert read(tmp_path, text)[0].weight == 1.0
     else:
-        with told(ClusterError, f"{tmp_path / 't.trace'}: {message}"):
+        with raises_line(ClusterError, f"{tmp_path / 't.trace'}: {message}"):
             read(tmp_path, text)
 
 
@@ -178,6 +178,6 @@ def test_more_gpus_than_there_are(tmp_path: Path) -> None:
     few = GpuCluster({"v100": 1, "k80": 8})
     says = "line 1: A on 2 GPUs does not run on any type of which the cluster has enough"
     remedy = "(1 v100, 8 k80); give it more GPUs, or remove the job"
-    with told(ClusterError, f"{tmp_path / 't.trace'}: {says}", has=remedy):
+    with raises_line(ClusterError, f"{tmp_path / 't.trace'}: {says}", has=remedy):
         read(tmp_path, MSR, cluster=few)
     assert read(tmp_path, MSR, cluster=GpuCluster({"v100": 2}))

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from cluster.policies.cases import Case, case_of
+from one_line_errors import raises_line
 from scipy.optimize import linprog
-from told import told
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Configuration, Demand
@@ -195,7 +195,7 @@ def test_a_run_stays_within_its_budget() -> None:
     ],
 )
 def test_wrong_options_get_one_line(name: str, options: dict[str, object], said: str) -> None:
-    with told(ClusterError, said):
+    with raises_line(ClusterError, said):
         policy_of(name, **options)
 
 

@@ -3,7 +3,7 @@ from typing import ClassVar
 
 import pytest
 from cluster.policies.cases import case_of
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.cluster.allocation import check_allocation
 from schedsearch.cluster.demand import Demand, FloatArray
@@ -27,7 +27,7 @@ def test_gavels_names_are_known_too(theirs: str, ours: str) -> None:
 
 def test_an_unknown_name_is_answered_with_the_nearest_first() -> None:
     for name in POLICIES:
-        with told(ClusterError, "policy: 'makespn' is not known; use one of makespan, ", has=name):
+        with raises_line(ClusterError, "policy: 'makespn' is not known; use one of makespan, ", has=name):
             policy_of("makespn")
 
 

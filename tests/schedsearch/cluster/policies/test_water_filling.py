@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cluster.policies.cases import Case, case_of, random_case
+from one_line_errors import raises_line
 from scipy.optimize import linprog
-from told import told
 
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.demand import Demand
@@ -126,9 +126,9 @@ def test_entities_of_like_jobs_have_throughput_by_their_weights() -> None:
 
 def test_wrong_entities_get_one_line() -> None:
     demand = with_entities(case_of([1], [[1.0]]).demand(), ["a"])
-    with told(ClusterError, "job job 0: entity 'a' is not in policy.entities; it has b"):
+    with raises_line(ClusterError, "job job 0: entity 'a' is not in policy.entities; it has b"):
         policy_of("hierarchical", entities={"b": Entity()}).allocate(demand)
-    with told(ClusterError, "entity weight: -1 is not above 0"):
+    with raises_line(ClusterError, "entity weight: -1 is not above 0"):
         Entity(-1)
-    with told(ClusterError, "entity inside: 'las' is not known"):
+    with raises_line(ClusterError, "entity inside: 'las' is not known"):
         Entity(1, "las")  # type: ignore[arg-type]

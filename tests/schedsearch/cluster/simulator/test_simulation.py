@@ -21,8 +21,8 @@ from cluster.small_clusters import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_line_errors import raises_line
 from outcome_check import check_outcome
-from told import told
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
@@ -264,7 +264,7 @@ def test_progress() -> None:
 )
 def test_wrong_input_is_one_line(jobs: list[Job], options: dict[str, object], message: str) -> None:
     for trace in (jobs, iter(jobs)):
-        with told(ClusterError, match=message):
+        with raises_line(ClusterError, match=message):
             simulate_cluster(trace, ONE, RATE_1, OnFirstType(), SimulationOptions(**options))  # type: ignore[arg-type]
 
 

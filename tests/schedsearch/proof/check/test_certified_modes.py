@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from modes_and_streams import CASES, at_random
-from told import told
+from one_line_errors import raises_line
 
 from experiments.benchmarks.inputs.made_placements import recomputing
 from placements import Placement
@@ -88,7 +88,7 @@ def test_wrong_modes_and_prices_are_refused() -> None:
         (with_reason(certificate, replace(free, lanes={1: 1})), "a price is of no stream"),
         (with_reason(certificate, Load(0, "copy_in")), "load: there is no device 0 copy_in"),
     ):
-        with told(CertificateError, match=message):
+        with raises_line(CertificateError, match=message):
             check(wrong)
 
 
