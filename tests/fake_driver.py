@@ -61,13 +61,13 @@ class FakeDriver:
 
     def lines(self) -> list[str]:
         """Return what was locked and reset so far, in order."""
-        found = []
+        texts = []
         for index in range(self.shared_object.fake_nvml_num_calls()):
             call = (ctypes.c_uint * 3)()
             self.shared_object.fake_nvml_call(index, call)
             gpu, low, high = call
-            found.append(f"{gpu} lock {low} {high}" if low else f"{gpu} reset")
-        return found
+            texts.append(f"{gpu} lock {low} {high}" if low else f"{gpu} reset")
+        return texts
 
     def wait_for(self, line: str, count: int = 1) -> None:
         """Return as soon as a line is there so often."""

@@ -176,8 +176,8 @@ def _become(request: dict[str, Any]) -> NoReturn:
 def _wait(child: int, timeout_s: float) -> tuple[int | None, float]:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        found, status, usage = os.wait4(child, os.WNOHANG)
-        if found:
+        pid, status, usage = os.wait4(child, os.WNOHANG)
+        if pid:
             return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         time.sleep(0.005)
     os.killpg(child, signal.SIGKILL)

@@ -40,7 +40,7 @@ def browsed(address: str) -> str:
     Raises:
         AssertionError: It wrote to the console.
     """
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         pytest.skip("there is no Chromium")
     options = "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"
@@ -54,9 +54,9 @@ def browsed(address: str) -> str:
 def text_of(page: str, what: str) -> str:
     """Return the text of the first element with this tag, or of the one with this ``#id``."""
     tag, attributes = (r"\w+", rf'[^>]*\bid="{what[1:]}"') if what.startswith("#") else (what, "")
-    found = re.search(rf"<({tag})\b{attributes}[^>]*>(.*?)</\1>", page, re.DOTALL)
-    assert found, f"the page has no {what}"
-    return html.unescape(re.sub(r"<[^>]*>", "", found[2]))
+    match = re.search(rf"<({tag})\b{attributes}[^>]*>(.*?)</\1>", page, re.DOTALL)
+    assert match, f"the page has no {what}"
+    return html.unescape(re.sub(r"<[^>]*>", "", match[2]))
 
 
 def _output(command: list[str]) -> str:

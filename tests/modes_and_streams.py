@@ -64,7 +64,7 @@ def offloading(slowed: float = 1.0) -> Placement:
     """
     out = Block("O0", Kind.F, (0,), 3, -4, ("F0",), stream="copy_out", host_memory=4)
     back = Block("I0", Kind.B, (0,), 3, 4, ("O0",), stream="copy_in", host_memory=-4)
-    none = [replace(each, time=0, memory=0, host_memory=0) for each in (out, back)]
+    none = [replace(block, time=0, memory=0, host_memory=0) for block in (out, back)]
     return Placement(
         "offloading",
         1,
@@ -183,4 +183,4 @@ def swapping() -> Schedule:
         (11, 1, "B"),
     )
     placement = Placement("swapping", 1, blocks, memory=(4,), host_memory=(4,))
-    return Schedule(placement, 2, tuple(ScheduledBlock(*each) for each in starts))
+    return Schedule(placement, 2, tuple(ScheduledBlock(*start) for start in starts))

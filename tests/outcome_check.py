@@ -75,8 +75,8 @@ def check_outcome(outcome: Outcome, throughputs: Throughputs, options: Simulatio
         _end_leases(replayed, {*ran})
         free_s = max((run.end_s for run in one.runs), default=free_s)
     _demand(outcome.end_s >= free_s, "the end", "is before the last round's")
-    for index, (job, found) in enumerate(zip(outcome.jobs, replayed, strict=True)):
-        _compare(job, found, f"job {index} ({job.job.name})")
+    for index, (job, replay) in enumerate(zip(outcome.jobs, replayed, strict=True)):
+        _compare(job, replay, f"job {index} ({job.job.name})")
     for gpu_type, seconds in busy_s.items():
         _same(outcome.busy_s[gpu_type], seconds, gpu_type, "busy_s")
     _check_metrics(outcome, replayed, sum(busy_s.values()))
@@ -139,60 +139,58 @@ def _replay(
     gpu_s = (run.end_s - start_s) * len(run.gpu_ids)
     gpu_type = outcome.cluster.gpu_types[run.gpu_type]
     for index, rate, steps, renewed in zip(run.jobs, run.steps_per_s, run.steps, run.renewed, strict=True):
-        job, found = outcome.jobs[index].job, replayed[index]
+        job, replay = outcome.jobs[index].job, replayed[index]
         what = f"{where}, job {job.name}"
         _demand(job.arrival_s <= start_s, what, "runs before it arrives")
-        _demand(math.isnan(found.finish_s), what, "runs although it is done")
-        _demand(renewed == (found.gpus == (run.gpu_type, run.gpu_ids)), what, f"renewed is {renewed}")
-        found.gpus = (run.gpu_type, run.gpu_ids)
+        _demand(math.isnan(replay.finish_s), what, "runs although it is done")
+        _demand(renewed == (replay.gpus == (run.gpu_type, run.gpu_ids)), what, f"renewed is {renewed}")
+        replay.gpus = (run.gpu_type, run.gpu_ids)
         if renewed:
-            found.renewals += 1
+            replay.renewals += 1
         else:
-            found.first_start_s = start_s if not found.starts else found.first_start_s
-            found.starts += 1
+            replay.first_start_s = start_s if not replay.starts else replay.first_start_s
+            replay.starts += 1
         whole = math.floor(rate * (options.round_s - cost_s))
-        wanted = min(whole or rate * (options.round_s - cost_s), job.steps - found.done)
+        wanted = min(whole or rate * (options.round_s - cost_s), job.steps - replay.done)
         end_s = start_s + cost_s + wanted / rate
         _same(steps, wanted, what, "steps")
         ends_s.append(end_s)
-        found.done += wanted
-        if found.done >= job.steps * (1 - _CLOSE) and wanted > 0:
-            found.finish_s, found.gpus = end_s, None
-        found.gpu_s.append(gpu_s)
+        replay.done += wanted
+        if replay.done >= job.steps * (1 - _CLOSE) and wanted > 0:
+            replay.finish_s, replay.gpus = end_s, None
+        replay.gpu_s.append(gpu_s)
         price = outcome.cluster.price_of(gpu_type)
-        found.dollars.append(gpu_s * price / 3600 / len(run.jobs))
-        found.kwh.append(run.power_w * (run.end_s - start_s) / 3.6e6 / len(run.jobs))
+        replay.dollars.append(gpu_s * price / 3600 / len(run.jobs))
+        replay.kwh.append(run.power_w * (run.end_s - start_s) / 3.6e6 / len(run.jobs))
     _same(run.end_s, max(ends_s), where, f"the end of {run.jobs}")
 
 
 def _end_leases(replayed: Sequence[_Replayed], ran: set[int]) -> None:
-    for index, found in enumerate(replayed):
+    for index, replay in enumerate(replayed):
         if index not in ran:
-            found.gpus = None
+            replay.gpus = None
 
 
-def _compare(job: JobOutcome, found: _Replayed, where: str) -> None:
+def _compare(job: JobOutcome, replay: _Replayed, where: str) -> None:
     for name, value in (
-        ("steps_done", found.done),
-        ("first_start_s", found.first_start_s),
-        ("finish_s", found.finish_s),
-        ("gpu_s", math.fsum(found.gpu_s)),
-        ("dollars", math.fsum(found.dollars)),
-        ("kwh", math.fsum(found.kwh)),
-        ("starts", found.starts),
-        ("renewals", found.renewals),
+        ("steps_done", replay.done),
+        ("first_start_s", replay.first_start_s),
+        ("finish_s", replay.finish_s),
+        ("gpu_s", math.fsum(replay.gpu_s)),
+        ("dollars", math.fsum(replay.dollars)),
+        ("kwh", math.fsum(replay.kwh)),
+        ("starts", replay.starts),
+        ("renewals", replay.renewals),
     ):
         _same(getattr(job, name), value, where, name)
 
 
 def _check_metrics(outcome: Outcome, replayed: Sequence[_Replayed], busy_s: float) -> None:
     pairs = [*zip(outcome.jobs, replayed, strict=True)]
-    jcts = [found.finish_s - job.job.arrival_s for job, found in _done(pairs, outcome.window)]
+    jcts = [replay.finish_s - job.job.arrival_s for job, replay in _done(pairs, outcome.window)]
     if jcts:
         _same(outcome.figures["average_jct_s"], math.fsum(jcts) / len(jcts), "outcome", "average_jct_s")
-    _same(
-        outcome.figures["dollars"], math.fsum(sum(found.dollars) for found in replayed), "outcome", "dollars"
-    )
+    _same(outcome.figures["dollars"], math.fsum(sum(job.dollars) for job in replayed), "outcome", "dollars")
     if outcome.end_s > 0:
         whole_s = outcome.end_s * sum(outcome.cluster.workers.values())
         _same(outcome.figures["utilisation"], busy_s / whole_s, "outcome", "utilisation")
@@ -201,9 +199,9 @@ def _check_metrics(outcome: Outcome, replayed: Sequence[_Replayed], busy_s: floa
 def _done(
     pairs: Sequence[tuple[JobOutcome, _Replayed]], window: tuple[int, int]
 ) -> Iterator[tuple[JobOutcome, _Replayed]]:
-    for job, found in pairs[window[0] : window[1]]:
-        if not math.isnan(found.finish_s):
-            yield job, found
+    for job, replay in pairs[window[0] : window[1]]:
+        if not math.isnan(replay.finish_s):
+            yield job, replay
 
 
 def _demand(is_kept: bool, where: str, broken: str) -> None:
@@ -211,8 +209,8 @@ def _demand(is_kept: bool, where: str, broken: str) -> None:
         raise ClusterError(f"{where}: {broken}")
 
 
-def _same(said: float, found: float, where: str, name: str) -> None:
-    if math.isnan(said) and math.isnan(found):
+def _same(said: float, computed: float, where: str, name: str) -> None:
+    if math.isnan(said) and math.isnan(computed):
         return
-    if not math.isclose(said, found, rel_tol=_CLOSE, abs_tol=1e-7):
-        raise ClusterError(f"{where}: {name} is {said}, and {found} by its rounds")
+    if not math.isclose(said, computed, rel_tol=_CLOSE, abs_tol=1e-7):
+        raise ClusterError(f"{where}: {name} is {said}, and {computed} by its rounds")

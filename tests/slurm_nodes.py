@@ -56,7 +56,7 @@ def two_nodes() -> Iterator[None]:
             (folder / name).mkdir()
         with ExitStack() as sockets:
             free = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
-            ports = [each.getsockname()[1] for each in free]
+            ports = [sock.getsockname()[1] for sock in free]
         configuration = folder / "slurm.conf"
         configuration.write_text(CONFIGURATION.format(folder=folder, ports=ports))
         (folder / "munge.key-file").write_bytes(os.urandom(128))

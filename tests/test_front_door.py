@@ -176,8 +176,8 @@ def test_no_message_or_help_sends_to_a_page_that_a_wheel_lacks() -> None:
     every = (option for command in names() for option in options_of(command))
     texts = [option for option in every if "docs/" in option.meaning]
     sources = (path for layer in (*PACKAGES, "schedsearch") for path in (ROOT / layer).rglob("*.py"))
-    says = [path for path in sources if re.search(r"see docs/\S+\"", path.read_text(encoding="utf-8"))]
-    assert not texts + [path for path in says if "benchmarks" not in path.parts]
+    matches = [path for path in sources if re.search(r"see docs/\S+\"", path.read_text(encoding="utf-8"))]
+    assert not texts + [path for path in matches if "benchmarks" not in path.parts]
 
 
 def test_the_version_has_one_source() -> None:

@@ -43,11 +43,11 @@ def cluster() -> Iterator[Any]:
     """Start a cluster of Ray, with ports and a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="ray") as folder:  # short: sockets are in it
         node = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80_000_000}
-        found = cluster_utils.Cluster(initialize_head=True, head_node_args=node | {"temp_dir": folder})
+        ray_cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=node | {"temp_dir": folder})
         try:
-            yield found
+            yield ray_cluster
         finally:
-            found.shutdown()
+            ray_cluster.shutdown()
 
 
 def started(sweep: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
@@ -118,8 +118,8 @@ def test_an_interrupted_sweep_goes_on(cluster: Any, tmp_path: Path) -> None:
 
 def test_independent_calls_are_tasks_of_the_cluster(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    found = side_by_side([os.getpid, os.getpid, partial(pow, 2, 3)], 2)
-    assert found[2] == 8 and not {None, os.getpid()} & set(found)
+    results = side_by_side([os.getpid, os.getpid, partial(pow, 2, 3)], 2)
+    assert results[2] == 8 and not {None, os.getpid()} & set(results)
 
 
 def test_workers_of_a_search_are_tasks_of_the_cluster(cluster: Any, tmp_path: Path) -> None:

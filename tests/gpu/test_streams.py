@@ -70,9 +70,9 @@ def test_lengths_are_those_of_the_blocks(stream: Stream) -> None:
     hand_over(stream, follower)
     stream.synchronize()
     follower.step()
-    found = [follower._length_s[run.block, run.clock_mhz] for run in RUNS]
-    assert found[0] > found[2] > found[1] > 0
-    for length_s, asked_s in zip(found, LENGTHS_S, strict=True):
+    lengths_s = [follower._length_s[run.block, run.clock_mhz] for run in RUNS]
+    assert lengths_s[0] > lengths_s[2] > lengths_s[1] > 0
+    for length_s, asked_s in zip(lengths_s, LENGTHS_S, strict=True):
         assert asked_s / 4 < length_s < asked_s * 4, "the unit is the second"
 
 

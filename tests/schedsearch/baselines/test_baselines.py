@@ -159,14 +159,14 @@ def test_schedules_have_the_known_figures(
 
     F = 1, B = 2 whole, or F = I = W = 1; micro-batches are those of both directions.
     """
-    found = {}
+    computed = {}
     for p, m in expected:
         placement = make(p)
         pairs = 2 if placement.name == "x_shape" else 1
         num_chunks = sum(block.kind is Kind.F for block in placement.on(0)) // pairs
         makespan, peak = figures(HAND_MADE[name](placement, m // pairs))
-        found[p, m] = makespan / num_chunks, peak / num_chunks
-    assert found == expected
+        computed[p, m] = makespan / num_chunks, peak / num_chunks
+    assert computed == expected
 
 
 @pytest.mark.parametrize(("placement", "bubble_rate"), [(m_shape(), 0.25), (nn_shape(), 0.20)])
@@ -196,7 +196,7 @@ def test_chains_that_are_alike_take_turns_as_more_micro_batches_of_one(name: str
     """So modes of several micro-batches in a repetend have an order at once, once after 100 CPU seconds."""
     chain = CHAIN(4)
     twice = [
-        replace(block, name=f"{block.name}.{i}", after=tuple(f"{each}.{i}" for each in block.after))
+        replace(block, name=f"{block.name}.{i}", after=tuple(f"{name}.{i}" for name in block.after))
         for i in range(2)
         for block in chain.blocks
     ]
@@ -267,9 +267,9 @@ def test_unsuitable_placements_are_refused_in_one_line(name: str) -> None:
         SHAPES["k_shape"],
         partial(CHAIN, inference=True),
     }
-    own = [SHAPES["m_shape"], SHAPES["nn_shape"]] if name == "one_f_one_b_plus" else HOMES[name]
+    homes = [SHAPES["m_shape"], SHAPES["nn_shape"]] if name == "one_f_one_b_plus" else HOMES[name]
     for make in every:
-        if not any(make(4) == home(4) for home in own):
+        if not any(make(4) == home(4) for home in homes):
             with raises_line(UnsuitablePlacementError, match=r"^schedule: .* which \w+ is not; use .*=\w+$"):
                 HAND_MADE[name](make(4), 8)
 
@@ -325,9 +325,9 @@ def random_pipelines(draw: st.DrawFn) -> Placement:
 @given(random_placements() | random_pipelines(), st.integers(1, 9))
 def test_applicable_on_any_placement(placement: Placement, number: int) -> None:
     """A hand-made schedule is refused or valid: the orders of the devices never make a cycle."""
-    found = applicable(placement, number)
-    assert "gpipe" in found
-    for schedule in found.values():
+    schedules = applicable(placement, number)
+    assert "gpipe" in schedules
+    for schedule in schedules.values():
         assert validate(schedule).num_micro_batches == number
 
 

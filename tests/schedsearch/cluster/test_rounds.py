@@ -34,9 +34,9 @@ def run_rounds(rounds: RoundScheduler, count: int) -> list[list[Assignment]]:
     """Return the assignments of a number of whole rounds."""
     history = []
     for _ in range(count):
-        found = rounds.next_round()
-        rounds.receive([one.candidate for one in found], np.full(len(found), ROUND_S))
-        history.append(found)
+        assigned = rounds.next_round()
+        rounds.receive([one.candidate for one in assigned], np.full(len(assigned), ROUND_S))
+        history.append(assigned)
     return history
 
 
@@ -108,7 +108,7 @@ def test_a_larger_job_that_does_not_fit_lets_others_by_and_gets_its_turn() -> No
     rounds.decide(allocation_of(cluster, [1, 4, 1], shares), 0.0)
     history = run_rounds(rounds, 20)
     assert [one.jobs for one in history[0]] == [("0",), ("2",)]
-    assert any(one.jobs == ("1",) for found in history for one in found)
+    assert any(one.jobs == ("1",) for assigned in history for one in assigned)
 
 
 def test_jobs_keep_their_gpus_and_larger_ones_choose_first() -> None:
@@ -133,11 +133,11 @@ def test_gpus_of_a_job_are_on_as_few_servers_as_can_be(seed: int) -> None:
     per_server = random.choice((1, 2, 4, 8))
     ids = random.sample(range(32), random.randint(8, 32))
     gpus = random.randint(1, 8)
-    found = FreeGpus(ids, per_server).best(gpus)
-    assert len({*found}) == gpus
-    assert {*found} <= {*ids}
+    chosen = FreeGpus(ids, per_server).best(gpus)
+    assert len({*chosen}) == gpus
+    assert {*chosen} <= {*ids}
     sizes = sorted(
         (sum(one // per_server == k for one in ids) for k in range(32 // per_server)), reverse=True
     )
     fewest = next(count for count in range(1, 17) if sum(sizes[:count]) >= gpus)
-    assert len({one // per_server for one in found}) == fewest
+    assert len({one // per_server for one in chosen}) == fewest

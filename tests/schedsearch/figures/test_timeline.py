@@ -58,8 +58,8 @@ def test_a_block_without_a_clock_has_the_colour_of_its_kind() -> None:
     schedule = gpipe(v_shape(2), 2)
     clocks = {key: 1000.0 + 100 * key[1] for key in schedule.start_of if key[0] != "F1"}
     axes = timeline(schedule.placement, *times_of(schedule), clock_mhz=clocks)
-    row = [each for each in axes.collections if each.get_gid() == "blocks"][1]
-    kinds = [each for each in axes.collections if each.get_gid() == "kinds"][1]
+    row = [artist for artist in axes.collections if artist.get_gid() == "blocks"][1]
+    kinds = [artist for artist in axes.collections if artist.get_gid() == "kinds"][1]
     order = [name for name, _ in schedule.order(1)]
     same = [tuple(a) == tuple(b) for a, b in zip(row.get_facecolor(), kinds.get_facecolor(), strict=True)]
     assert same == [name == "F1" for name in order]

@@ -27,8 +27,8 @@ def all_annealed(placement: Placement, sizes: tuple[int, ...] = (1,), work: floa
     if first is None:
         return []
     first = first.with_min_period()
-    found = Annealing().run(state_of(placement, first, sizes), budget(work))
-    return [first, *(start.repetend for start in found)]
+    starts = Annealing().run(state_of(placement, first, sizes), budget(work))
+    return [first, *(start.repetend for start in starts)]
 
 
 @settings(max_examples=20, deadline=None)

@@ -63,6 +63,7 @@ def test_what_comes_before_the_period_may_still_become_less_in_a_later_round() -
     )
     assert short.repetend is not None and long.repetend is not None
     shorter, longer = (
-        (max(each.peak_memory), each.period_per_micro_batch) for each in (short.repetend, long.repetend)
+        (max(repetend.peak_memory), repetend.period_per_micro_batch)
+        for repetend in (short.repetend, long.repetend)
     )
     assert longer <= shorter

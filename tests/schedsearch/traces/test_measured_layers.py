@@ -75,15 +75,15 @@ def wanted(text: str) -> list[tuple[str, float, float]]:
 def test_megatrons_timers_of_all_ranks(text: str, ranks: int, tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(log(text, ranks, prefix="[default7]:"))
-    found = read_measured(path)
-    assert costs(found.layers) == wanted(text)
+    measured = read_measured(path)
+    assert costs(measured.layers) == wanted(text)
     noise = path.read_text().replace("rank  1", "\x1b[1mrank  1").replace("rank  2", "a: Warning\nrank  2")
     path.write_text(noise[:-25])
-    assert read_measured(path) == found
-    assert found.assumptions[0] == "memory is not in the file: 0 MiB; fill it into layers.csv"
+    assert read_measured(path) == measured
+    assert measured.assumptions[0] == "memory is not in the file: 0 MiB; fill it into layers.csv"
     again = tmp_path / "layers.csv"
-    again.write_text(found.to_csv())
-    assert read_layers(again) == found
+    again.write_text(measured.to_csv())
+    assert read_layers(again) == measured
     with raises_line(LayoutError, match="^measured_layout: .* says itself which parts it has; leave it out"):
         read_measured(again, "EtL")
     assert read_measured(again).assumptions == ()
@@ -100,9 +100,9 @@ def test_of_several_runs_the_last_counts(tmp_path: Path) -> None:
 def test_two_ranks_give_the_ends_what_is_left(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(log("Ett|ttL", 2))
-    found = read_measured(path)
-    assert sum(row.forward_ms for row in found.layers) == pytest.approx(11.5, rel=1e-3)
-    assert "next to nothing" in found.assumptions[1]
+    measured = read_measured(path)
+    assert sum(row.forward_ms for row in measured.layers) == pytest.approx(11.5, rel=1e-3)
+    assert "next to nothing" in measured.assumptions[1]
 
 
 OTHERS = {"batch-generator": 8.0, "all-grads-sync": 3.0, "optimizer": 5.0, "params-all-gather": 1.0}
@@ -207,7 +207,7 @@ def test_placements_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LayoutError, match="has 2 stages, and not which parts .* give measured_layout"):
         read_measured(profile(tmp_path, "Et|tL"))
     placement = v_shape(2)
-    named = [replace(each, name=f"x{each.name}", after=()) for each in placement.blocks]
+    named = [replace(block, name=f"x{block.name}", after=()) for block in placement.blocks]
     other = tmp_path / "other.yaml"
     other.write_text(placement_to_yaml(replace(placement, blocks=tuple(named))))
     with pytest.raises(LayoutError, match="other.yaml: block 'xF0' is of no stage; give blocks F0, B0"):

@@ -40,7 +40,7 @@ def read(tmp_path: Path, data: object) -> Decision:
 
 def rows_of(demand: Demand) -> set[tuple[object, ...]]:
     """Return the configurations by names, whatever their order and that of the jobs of a pair."""
-    found = set()
+    rows = set()
     for jobs, gpu_type, gpus, rates, power_w, clock in zip(
         demand.configurations.jobs.tolist(),
         demand.configurations.gpu_type.tolist(),
@@ -53,8 +53,8 @@ def rows_of(demand: Demand) -> set[tuple[object, ...]]:
         of = frozenset(
             (demand.jobs[job].name, rate) for job, rate in zip(jobs, rates, strict=True) if job != NOBODY
         )
-        found.add((of, demand.cluster.gpu_types[gpu_type], gpus, power_w, clock))
-    return found
+        rows.add((of, demand.cluster.gpu_types[gpu_type], gpus, power_w, clock))
+    return rows
 
 
 def test_the_example_of_fairness(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_pairs(is_file: bool, tmp_path: Path) -> None:
     """One that makes no steps beside the other is left out; the order of a pair is that of its rates."""
     (tmp_path / "t.json").write_text(json.dumps(GAVEL))
     changed: dict[str, Any] = {"throughputs": "t.json"} if is_file else {"pairs": PAIRS}
-    found = rows_of(read(tmp_path, BASE | changed).demand)
+    rows = rows_of(read(tmp_path, BASE | changed).demand)
     ab, ac = frozenset({("a", 20.0), ("b", 7.5)}), frozenset({("a", 30.0), ("c", 60.0)})
     alone = rows_of(read(tmp_path, BASE).demand)
-    assert found == alone | {(ab, "v100", 1, 0.0, 0), (ac, "v100", 1, 0.0, 0)}
+    assert rows == alone | {(ab, "v100", 1, 0.0, 0), (ac, "v100", 1, 0.0, 0)}
 
 
 def test_all_fields(tmp_path: Path) -> None:

@@ -176,8 +176,8 @@ def test_mistakes(tmp_path: Path, text: str, message: str | None) -> None:
 
 def test_more_gpus_than_there_are(tmp_path: Path) -> None:
     few = GpuCluster({"v100": 1, "k80": 8})
-    says = "line 1: A on 2 GPUs does not run on any type of which the cluster has enough"
+    message = "line 1: A on 2 GPUs does not run on any type of which the cluster has enough"
     remedy = "(1 v100, 8 k80); give it more GPUs, or remove the job"
-    with raises_line(ClusterError, f"{tmp_path / 't.trace'}: {says}", has=remedy):
+    with raises_line(ClusterError, f"{tmp_path / 't.trace'}: {message}", has=remedy):
         read(tmp_path, MSR, cluster=few)
     assert read(tmp_path, MSR, cluster=GpuCluster({"v100": 2}))

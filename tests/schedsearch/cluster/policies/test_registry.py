@@ -63,7 +63,7 @@ def test_a_policy_is_a_class_and_a_line_of_the_registry(monkeypatch: pytest.Monk
         monkeypatch.setitem(POLICIES, name, entry)  # type: ignore[arg-type]
     demand = case_of([1, 1], [[2.0, 1.0], [2.0, 1.0]]).demand()
     for name in ("longest_first", "longest_first_agnostic", "longest_first_packed"):
-        found = policy_of(name)
-        assert found.name == name
-        check_allocation(found.allocate(demand))
+        policy = policy_of(name)
+        assert policy.name == name
+        check_allocation(policy.allocate(demand))
     assert policy_of("longest_first").allocate(demand).objective == pytest.approx(1500.0)

@@ -31,17 +31,17 @@ def rows_of(case: Case) -> tuple[Array, Array]:
 
 def best(made: Array, used: Array, goal: Array, floors: Array) -> Array:
     """Return the normalized throughputs with the largest sum of goal x throughput above floors."""
-    found = linprog(
+    result = linprog(
         -(goal @ made), np.vstack([used, -made]), np.concatenate([np.ones(len(used)), -floors + 1e-9])
     )
-    assert found.status == 0, found.message
-    return np.asarray(made @ found.x)
+    assert result.status == 0, result.message
+    return np.asarray(made @ result.x)
 
 
 def plainly_filled(case: Case, weights_of: Callable[[Array], Array]) -> list[tuple[Array, Array]]:
     """Return levels and who can rise, asking of each job alone whether it can."""
     made, used = rows_of(case)
-    levels, is_open, found = np.zeros(len(made)), np.ones(len(made), bool), []
+    levels, is_open, fillings = np.zeros(len(made)), np.ones(len(made), bool), []
     while is_open.any():
         weights = weights_of(is_open) * is_open
         rows = np.vstack([used, -made])
@@ -55,8 +55,8 @@ def plainly_filled(case: Case, weights_of: Callable[[Array], Array]) -> list[tup
             highest = best(made, used, np.eye(len(made))[job], levels)[job]
             is_open[job] = highest > levels[job] + 1e-5 * levels.max()
         assert (is_open != before).any()
-        found.append((levels.copy(), is_open.copy()))
-    return found
+        fillings.append((levels.copy(), is_open.copy()))
+    return fillings
 
 
 def normalized(case: Case, allocation: Allocation) -> Array:

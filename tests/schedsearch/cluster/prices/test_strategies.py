@@ -31,7 +31,7 @@ def run_of(
 ) -> JobCourse:
     """Return a run of as many days on a V100, up to the last day that has a price."""
     conditions = conditions or PriceConditions()
-    (strategy,) = [each for each in LADDER if each.name == name]
+    (strategy,) = [strategy for strategy in LADDER if strategy.name == name]
     market = market_of(prices)
     table = daily_prices(market, market[0].time.date(), conditions)
     speeds = np.array([SPEED[offer.gpu_type] for offer in table.offers])
@@ -53,8 +53,8 @@ def test_of_several_prices_of_a_day_the_lowest_is_chosen_and_the_last_is_followe
     for conditions, paid in ((PriceConditions(), 0.5 + 0.5 + 2.0), (STANDING, 1.0 + 1.0 + 2.0)):
         table = daily_prices(quotes[::-1], quotes[-1].time.date(), conditions)
         chosen = choices(BASELINE, table, np.ones(1), "v100")
-        found = run(BASELINE, chosen, table, np.ones(1), 0, 3 * 86400.0, conditions)
-        assert found.dollars == pytest.approx(24 * paid)
+        course = run(BASELINE, chosen, table, np.ones(1), 0, 3 * 86400.0, conditions)
+        assert course.dollars == pytest.approx(24 * paid)
 
 
 def test_after_the_last_day_the_last_price_stays() -> None:
@@ -149,8 +149,8 @@ def test_moving_free_of_charge_is_never_dearer_than_staying(
 
 
 def test_strategies_that_need_another_cloud_are_left_out() -> None:
-    found = Study(market_of({ZONE_A: [1.0]}), {"net": SPEED}, starts=(0, 1))
-    assert [each.name for each in found.strategies] == ["baseline", "gpu_type", "packed"]
+    study = Study(market_of({ZONE_A: [1.0]}), {"net": SPEED}, starts=(0, 1))
+    assert [strategy.name for strategy in study.strategies] == ["baseline", "gpu_type", "packed"]
     both = Study(market_of({ZONE_A: [1.0], AZURE: [1.0]}), {"net": SPEED}, starts=(0, 1))
     assert MULTI_CLOUD in both.strategies
 
@@ -158,9 +158,9 @@ def test_strategies_that_need_another_cloud_are_left_out() -> None:
 def test_reductions_are_of_mean_costs() -> None:
     """Two start days: 24 + 48 dollars of the baseline, 24 + 24 of the strategy."""
     market = market_of({ZONE_A: [1.0, 2.0], AZURE: [1.0, 1.0]})
-    found = Study(market, {"net": SPEED}, starts=(0, 2))
-    assert found.first_and_last_start == (FIRST.date(), FIRST.date().replace(day=2))
-    ratios = {each.strategy: each.reduction for each in found.reductions([1.0])}
+    study = Study(market, {"net": SPEED}, starts=(0, 2))
+    assert study.first_and_last_start == (FIRST.date(), FIRST.date().replace(day=2))
+    ratios = {row.strategy: row.reduction for row in study.reductions([1.0])}
     assert ratios["baseline"] == ratios["packed"] == 1.0
     assert ratios["preemption"] == pytest.approx(72 / 48)
 

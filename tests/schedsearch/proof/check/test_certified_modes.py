@@ -33,20 +33,20 @@ PLACEMENTS = CASES | {f"at random {seed}": at_random(seed) for seed in range(2)}
 
 
 def certified(placement: Placement, **options: Any) -> Certificate:
-    found = search(placement, 4, objectives=["period"], work_limit=30, **options)
-    return certificate_of(placement, found)
+    answer = search(placement, 4, objectives=["period"], work_limit=30, **options)
+    return certificate_of(placement, answer)
 
 
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))
 def test_the_proof_of_each_small_placement_is_proved_again(name: str) -> None:
     """And not that of a tick less, nor a refutation of what there is."""
     placement = PLACEMENTS[name]
-    found = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
-    if found.repetend is None:
+    result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
+    if result.repetend is None:
         answer, _, _ = find_starts(placement, 1, 12, 60)
-        assert (found.status, answer) == (Status.INFEASIBLE, False)
+        assert (result.status, answer) == (Status.INFEASIBLE, False)
         return
-    certificate = certificate_of(placement, found)
+    certificate = certificate_of(placement, result)
     assert check(certificate).optimal
     data = json.loads(json.dumps(certificate_to_dict(certificate)))
     assert certificate_from_dict(data, placement, certificate.repetend) == certificate
