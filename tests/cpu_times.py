@@ -93,7 +93,7 @@ class CpuTimes:
         """Give a test's CPU time to its last report; what is shared is taken down in nobody's time."""
         fixtures = getattr(item, "_fixtureinfo", None)
         asked = fixtures.name2fixturedefs.values() if fixtures else ()
-        shared = max((self._shared.get(one, 0) for several in asked for one in several), default=0)
+        shared = max((self._shared.get(fixture, 0) for several in asked for fixture in several), default=0)
         item.user_properties.append(("cpu_s", _cpu_s() - self._start - self._in_shared_s + shared))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -40,13 +40,13 @@ class _Replayed:
 def plain(value: Any) -> Any:
     """Return an outcome as data that can be compared: numbers that are not finite are None."""
     if is_dataclass(value):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return {attribute.name: plain(getattr(value, attribute.name)) for attribute in fields(value)}
     if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
+        return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -57,23 +57,23 @@ def check_outcome(outcome: Outcome, throughputs: Throughputs, options: Simulatio
         ClusterError: A rule is broken or a number is another; the message says where. Or no rounds were
             recorded.
     """
-    if not outcome.recorded and any(one.starts for one in outcome.jobs):
+    if not outcome.recorded and any(job.starts for job in outcome.jobs):
         raise ClusterError("no rounds were recorded; simulate with records_rounds=True")
     replayed = [_Replayed() for _ in outcome.jobs]
     busy_s = dict.fromkeys(outcome.cluster.workers, 0.0)
     free_s = 0.0
-    for number, one in enumerate(outcome.recorded):
-        where = f"round {number} at {one.start_s} s"
-        _demand(one.start_s >= free_s, where, "begins before the one before has ended")
-        _check_gpus(one, outcome.cluster, where)
-        ran = [job for run in one.runs for job in run.jobs]
+    for number, turn in enumerate(outcome.recorded):
+        where = f"round {number} at {turn.start_s} s"
+        _demand(turn.start_s >= free_s, where, "begins before the one before has ended")
+        _check_gpus(turn, outcome.cluster, where)
+        ran = [job for run in turn.runs for job in run.jobs]
         _demand(len({*ran}) == len(ran), where, "runs a job twice")
-        for run in one.runs:
-            _check_run(run, one.start_s, outcome, throughputs, options, where)
-            _replay(run, one.start_s, outcome, replayed, options, where)
-            busy_s[outcome.cluster.gpu_types[run.gpu_type]] += (run.end_s - one.start_s) * len(run.gpu_ids)
+        for run in turn.runs:
+            _check_run(run, turn.start_s, outcome, throughputs, options, where)
+            _replay(run, turn.start_s, outcome, replayed, options, where)
+            busy_s[outcome.cluster.gpu_types[run.gpu_type]] += (run.end_s - turn.start_s) * len(run.gpu_ids)
         _end_leases(replayed, {*ran})
-        free_s = max((run.end_s for run in one.runs), default=free_s)
+        free_s = max((run.end_s for run in turn.runs), default=free_s)
     _demand(outcome.end_s >= free_s, "the end", "is before the last round's")
     for index, (job, replay) in enumerate(zip(outcome.jobs, replayed, strict=True)):
         _compare(job, replay, f"job {index} ({job.job.name})")
@@ -82,14 +82,14 @@ def check_outcome(outcome: Outcome, throughputs: Throughputs, options: Simulatio
     _check_metrics(outcome, replayed, sum(busy_s.values()))
 
 
-def _check_gpus(one: Round, cluster: GpuCluster, where: str) -> None:
+def _check_gpus(turn: Round, cluster: GpuCluster, where: str) -> None:
     """Check that GPUs are there, that no two runs have one, and what all draw."""
-    taken = [(run.gpu_type, gpu) for run in one.runs for gpu in run.gpu_ids]
+    taken = [(run.gpu_type, gpu) for run in turn.runs for gpu in run.gpu_ids]
     _demand(len({*taken}) == len(taken), where, "gives a GPU to two runs")
     for number, gpu in taken:
         workers = cluster.workers[cluster.gpu_types[number]]
         _demand(0 <= gpu < workers, where, f"uses GPU {gpu} of {workers} {cluster.gpu_types[number]}")
-    power_w = sum(run.power_w for run in one.runs)
+    power_w = sum(run.power_w for run in turn.runs)
     _demand(power_w <= cluster.power_cap_w * (1 + _CLOSE), where, f"draws {power_w} W")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from placements.planners.stage_solver import StageProblem, StageSolution, StrategyCosts, peak_mib, weigh
 
 
-def options_of(*columns: Sequence[float], num_micro_batches: int = 1) -> StrategyCosts:
+def made_costs(*columns: Sequence[float], num_micro_batches: int = 1) -> StrategyCosts:
     """Columns of `StrategyCosts` from the time to transient memory, what is recomputed, and the layout."""
     *numbers, recomputed, layout = map(np.array, columns)
     time_ms, sync_ms, *memory = (column.astype(float) for column in numbers)
@@ -25,7 +25,7 @@ def some_options(rng: random.Random, count: int, num_layouts: int, most: int = 1
     transient = 2 * rng.choice([0, 3, most])
     ranges = (1, most), (0, 4), (0, most), (0, most), (0, transient), (0, 1), (0, num_layouts - 1)
     columns = ([rng.randint(*limits) for _ in range(count)] for limits in ranges)
-    return options_of(*columns, num_micro_batches=rng.choice([1, 2, 4]))
+    return made_costs(*columns, num_micro_batches=rng.choice([1, 2, 4]))
 
 
 def some_stage(rng: random.Random, sizes: tuple[int, ...], count: int, num_layouts: int) -> StageProblem:

@@ -84,15 +84,15 @@ def one_round(throughputs: Throughputs) -> tuple[RoundScheduler, list[Assignment
 def test_who_finds_no_room_in_a_server_runs_at_its_lower_throughput_or_waits() -> None:
     throughputs = placed_throughputs(RATES, (2, 3))
     rounds, assigned = one_round(throughputs)
-    placed = {one.jobs[0]: one.gpu_ids for one in assigned}
+    placed = {run.jobs[0]: run.gpu_ids for run in assigned}
     assert placed == {"a": (0, 1, 2), "b": (4, 5, 6), "c": (3, 7)}
     speeds = rounds.candidates.steps_per_s[:, 0]
-    assert [float(speeds[one.placed_as]) for one in assigned] == [8.0, 8.0, 1.0]
-    assert [float(speeds[one.candidate]) for one in assigned] == [8.0, 8.0, 8.0]  # whose time is counted
+    assert [float(speeds[run.placed_as]) for run in assigned] == [8.0, 8.0, 1.0]
+    assert [float(speeds[run.candidate]) for run in assigned] == [8.0, 8.0, 8.0]  # whose time is counted
     assert throughputs.unconsolidated is not None
     lacking = {key: row for key, row in throughputs.unconsolidated.alone.items() if key[0] == "quiet"}
     _, assigned = one_round(Throughputs(throughputs.alone, unconsolidated=Throughputs(lacking)))
-    assert [one.jobs for one in assigned] == [("a",), ("b",)]
+    assert [run.jobs for run in assigned] == [("a",), ("b",)]
 
 
 def test_a_configuration_on_several_servers_takes_a_gpu_of_each_in_turn() -> None:
@@ -103,11 +103,11 @@ def test_a_configuration_on_several_servers_takes_a_gpu_of_each_in_turn() -> Non
     rounds.decide(Allocation(allocation.demand, is_apart.astype(float), 0.0), 0.0)
     for _ in range(2):
         assigned = rounds.next_round()
-        placed = {one.jobs[0]: one.gpu_ids for one in assigned}
+        placed = {run.jobs[0]: run.gpu_ids for run in assigned}
         assert placed == {"a": (0, 1, 4), "b": (2, 3, 5), "c": (6, 7)}
         speeds = rounds.candidates.steps_per_s[:, 0]
-        assert [float(speeds[one.placed_as]) for one in assigned] == [7.0, 7.0, 8.0]
-    assert all(all(one.renewed) for one in assigned)
+        assert [float(speeds[run.placed_as]) for run in assigned] == [7.0, 7.0, 8.0]
+    assert all(all(run.renewed) for run in assigned)
 
 
 def test_a_policy_that_knows_servers_puts_the_chatty_job_where_its_gpus_share_one() -> None:
@@ -116,10 +116,10 @@ def test_a_policy_that_knows_servers_puts_the_chatty_job_where_its_gpus_share_on
     jobs = [Job("chatty", "chatty", 4000.0, 2), Job("quiet", "quiet", 7000.0, 2)]
     options = SimulationOptions(round_s=100.0, reset_s=0.0, types_in_turn=False)
     outcome = simulate_cluster(jobs, SPLIT, throughputs, policy_of("las"), options)
-    assert [one.finish_s for one in outcome.jobs] == [1000.0, 1000.0]
+    assert [job.finish_s for job in outcome.jobs] == [1000.0, 1000.0]
 
 
-@pytest.mark.parametrize("name", [one for one in POLICIES if one != "allox"])
+@pytest.mark.parametrize("name", [policy for policy in POLICIES if policy != "allox"])
 def test_every_job_runs_at_the_throughput_of_the_servers_that_it_is_in(name: str) -> None:
     random = Random(name)
     cluster = GpuCluster({"x": 8, "y": 6, "z": 5}, {"x": 3.0, "y": 2.0, "z": 1.0}, {"x": 4, "z": 2})
@@ -133,7 +133,7 @@ def test_every_job_runs_at_the_throughput_of_the_servers_that_it_is_in(name: str
     jobs = drawn_jobs(random, 25, 4)
     options = SimulationOptions(types_in_turn=random.random() < 0.5, records_rounds=True)
     outcome = simulate_cluster(jobs, cluster, throughputs, policy_of(name), options)
-    assert all(one.finish_s > 0 for one in outcome.jobs)
+    assert all(job.finish_s > 0 for job in outcome.jobs)
     apart = throughputs.unconsolidated
     assert apart is not None
     placements = set()

@@ -26,7 +26,7 @@ def blocking_w(profile: Profile, clock_mhz: int) -> float:
     return float(np.interp(clock_mhz, clocks, watts))
 
 
-def points_of(
+def instance_points(
     schedule: Schedule, profile: Profile, clock_mhz: Clocks, factor: Factors | None = None
 ) -> dict[Instance, OperatingPoint]:
     """Points of all instances; of some, a factor says how much longer than usual they run."""
@@ -54,7 +54,7 @@ def starts(
     factor: Factors | None = None,
 ) -> dict[Instance, float]:
     """Start whatever is next on all of its devices and has its inputs, until all has run."""
-    placement, point = schedule.placement, points_of(schedule, profile, clock_mhz, factor)
+    placement, point = schedule.placement, instance_points(schedule, profile, clock_mhz, factor)
     queue = {device: list(schedule.order(device)) for device in range(placement.num_devices)}
     free_ms = dict.fromkeys(queue, 0.0)
     at_mhz: dict[int, int] = {}
@@ -92,7 +92,7 @@ def device_energy_mj(
     factor: Factors | None = None,
 ) -> list[float]:
     """Energy of one GPU of each device: block by block, gap by gap."""
-    point = points_of(schedule, profile, clock_mhz, factor)
+    point = instance_points(schedule, profile, clock_mhz, factor)
     every = {p.clock_mhz for points in profile.points.values() for p in points}
     energies = []
     for device in range(schedule.placement.num_devices):
@@ -121,7 +121,7 @@ def accounted(
 ) -> tuple[float, float]:
     """Time of an iteration, and energy of all GPUs until its end or until a later time."""
     start = starts(schedule, profile, clock_mhz, latency_ms, factor)
-    point = points_of(schedule, profile, clock_mhz, factor)
+    point = instance_points(schedule, profile, clock_mhz, factor)
     time = max(start[instance] + point[instance].time_ms for instance in start)
     energies = device_energy_mj(schedule, profile, clock_mhz, start, max(time, until_ms), factor)
     gpus = schedule.placement.num_gpus or (1,) * schedule.placement.num_devices

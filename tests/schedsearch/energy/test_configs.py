@@ -32,7 +32,7 @@ SMS = {"12 SMs": (0.85, 1.25), "4 SMs": (1.0, 1.0)}
 """What SMs that communicate do to a block whose messages are in the way: factors on time and power."""
 
 
-def points_of(ms: float) -> tuple[OperatingPoint, ...]:
+def sm_points(ms: float) -> tuple[OperatingPoint, ...]:
     """Return the points of a block of so much work, by clock and by the SMs that communicate meanwhile."""
     points = []
     for clock in CLOCKS:
@@ -48,7 +48,7 @@ def profile() -> Profile:
     points = {}
     for stage in range(2):
         for name, ms in ((f"F{stage}", 25.0 + 8 * stage), (f"B{stage}", 50.0 + 13 * stage)):
-            points[name] = points_of(ms)
+            points[name] = sm_points(ms)
     return Profile("test", points, 60.0)
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from energy.accounting import Clocks, Latency, change_ms, device_energy_mj, points_of, starts
+from energy.accounting import Clocks, Latency, change_ms, device_energy_mj, instance_points, starts
 from energy.cases import every_choice, noisy_profile, profile_of
 
 from placements import Profile
@@ -30,7 +30,7 @@ def walk(
     schedule: Schedule, profile: Profile, clocks: Clocks, latency_ms: Latency, back_to_back: bool = True
 ) -> tuple[dict[Instance, float], float, float]:
     """Starts, time and energy when every change of clock takes its time, also that to the next iteration."""
-    start, point = starts(schedule, profile, clocks, latency_ms), points_of(schedule, profile, clocks)
+    start, point = starts(schedule, profile, clocks, latency_ms), instance_points(schedule, profile, clocks)
     end = {key: start[key] + point[key].time_ms for key in start}
     time = max(end.values())
     for order in map(schedule.order, range(schedule.placement.num_devices)):

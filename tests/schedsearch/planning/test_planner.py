@@ -52,7 +52,7 @@ def test_plans_are_ranked_by_their_schedules() -> None:
     plans = plan(MODEL, "a100_4", 8, options=FEW, shapes=SHAPES, time_limit_s=12)
     rates = [row.samples_per_s or 0.0 for row in plans.proposed]
     assert all(rates)
-    assert all(one * (1 + NEAR_TIE) >= max(rates[i:]) for i, one in enumerate(rates))
+    assert all(rate * (1 + NEAR_TIE) >= max(rates[i:]) for i, rate in enumerate(rates))
     assert {row.shape for row in plans.proposed} >= {"loop_shape", "m_shape"}
     assert len({row.name for row in plans.proposed}) == len(plans.proposed)
     for row in plans.proposed:

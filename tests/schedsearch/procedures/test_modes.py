@@ -29,8 +29,8 @@ def test_modes_of_two_micro_batches_beat_those_of_one() -> None:
     expected = {32: (8, 7), 12: (12, 11)}
     periods = {}
     for capacity in expected:
-        alone = period_of(recomputing(4).with_memory(capacity), 1)
-        periods[capacity] = alone, period_of(recomputing(4).with_memory(capacity), 2)
+        alone = proved_period(recomputing(4).with_memory(capacity), 1)
+        periods[capacity] = alone, proved_period(recomputing(4).with_memory(capacity), 2)
     assert periods == expected
 
 
@@ -64,9 +64,9 @@ def test_what_goes_to_the_host_is_counted_there() -> None:
     )
     answer = search(placement, 16, objectives=["period"], work_limit=20)
     assert answer.schedule is not None and rate_of(answer) == 6
-    assert period_of(placement.as_run((0,) * 8), 1) == 12
+    assert proved_period(placement.as_run((0,) * 8), 1) == 12
     assert peak_memory(answer.schedule).max() <= 40 < peak_host_memory(answer.schedule).max() <= 100
-    assert period_of(replace(placement, host_memory=(0,) * 8), 1) == 12
+    assert proved_period(replace(placement, host_memory=(0,) * 8), 1) == 12
 
 
 def test_a_placement_of_streams_is_searched_with_all_strategies() -> None:
@@ -109,7 +109,7 @@ def test_a_forward_and_a_backward_take_less_side_by_side_than_one_after_the_othe
     answer = search(placement, 12, objectives=["period"], work_limit=5)
     assert answer.schedule is not None and answer.repetend is not None
     assert period_bound(placement) == 5
-    assert rate_of(answer) == most < period_of(stages, 1)
+    assert rate_of(answer) == most < proved_period(stages, 1)
     assert answer.status is (Status.OPTIMAL if most == 5 else Status.FEASIBLE)
     validate(answer.repetend.at_initiation_interval(12))
     again = search(placement, 12, objectives=["period"], begin_with=answer, work_limit=2.5)
@@ -128,7 +128,7 @@ def test_a_wave_of_chunks_with_modes_is_lowered_for_other_strategies() -> None:
     assert rate_of(alone) < rate_of(search(placement, 16, objectives=["period"], strategies=[], work_limit=6))
 
 
-def period_of(placement: Placement, max_size: int) -> Fraction:
+def proved_period(placement: Placement, max_size: int) -> Fraction:
     """Return the least period per micro-batch, which must be proved."""
     answer = search(
         placement, 12, max_micro_batches_per_repetend=max_size, objectives=["period"], work_limit=40

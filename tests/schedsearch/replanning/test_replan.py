@@ -29,7 +29,7 @@ from schedsearch.validate import validate
 SPLIT = v_shape(4, 20, split_backward=True, input_time=20, weight_time=20).with_memory(6)
 
 
-def rows_of(replanned: Replan) -> dict[str, ReplanRow]:
+def by_way(replanned: Replan) -> dict[str, ReplanRow]:
     """Return the rows by the names of the ways."""
     return {row.way: row for row in replanned.rows}
 
@@ -60,13 +60,13 @@ def test_no_choice_of_copies_is_under_the_bound_and_the_answer_is_the_least_of_a
         assert result.schedule is not None and result.makespan_bound == result.schedule.makespan
         makespans.append(result.makespan_bound)
     assert job.bound(Objective.MAKESPAN) <= min(makespans)
-    answer = rows_of(replan(job, "makespan", work_limit=1))["rerouted"]
+    answer = by_way(replan(job, "makespan", work_limit=1))["rerouted"]
     assert answer.iteration_ms == min(makespans)
 
 
 def test_a_lost_device_is_best_met_by_rerouting_in_the_time_of_the_bound() -> None:
     replanned = replan(ReplicatedJob(SPLIT, 4, 6, copies_of(["2@1"])), work_limit=0.5)
-    rows = rows_of(replanned)
+    rows = by_way(replanned)
     assert rows["unchanged"].iteration_ms is rows["reordered"].iteration_ms is None
     assert 6 * 60 + 1 <= (rows["before"].iteration_ms or 0) <= 6 * 60 + 21
     assert rows["rerouted"].iteration_ms == replanned.bound_ms == 8 * 60 + 1
@@ -80,7 +80,7 @@ def test_a_lost_device_is_best_met_by_rerouting_in_the_time_of_the_bound() -> No
 def test_a_slow_device_gives_work_away_or_keeps_it() -> None:
     job = ReplicatedJob(SPLIT, 2, 6, slowdown={(1, 0): 2.0})
     replanned = replan(job, work_limit=0.5, schedule="zb_h1")
-    rows = rows_of(replanned)
+    rows = by_way(replanned)
     times = {way: row.iteration_ms for way, row in rows.items()}
     assert all(time is not None for time in times.values())
     assert times["before"] < times["rerouted"] < times["reordered"] <= times["unchanged"]  # type: ignore[operator]
@@ -118,8 +118,8 @@ def test_the_order_before_may_be_given() -> None:
     job = ReplicatedJob(SPLIT, 2, 3, copies_of(["0@0"]))
     replanned = replan(job, before=zb_h1(SPLIT, 3), work_limit=0.1)
     assert (
-        rows_of(replanned)["before"].iteration_ms
-        == rows_of(replan(job, schedule="zb_h1", work_limit=0.1))["before"].iteration_ms
+        by_way(replanned)["before"].iteration_ms
+        == by_way(replan(job, schedule="zb_h1", work_limit=0.1))["before"].iteration_ms
     )
     with pytest.raises(ReplanError, match="of 3 micro-batches of this pipeline"):
         replan(job, before=zb_h1(SPLIT, 4), work_limit=1)
@@ -175,7 +175,7 @@ def test_a_limit_of_work_is_of_all_ways_together_and_ctrl_c_leaves_each_way(
                 patched.setattr(module, name, counted(getattr(module, name), is_interrupted))
             replanned = replan(job, work_limit=6.0)
         assert replanned.interrupted == is_interrupted
-        assert rows_of(replanned)["rerouted"].iteration_ms <= rows_of(replanned)["rule"].iteration_ms
+        assert by_way(replanned)["rerouted"].iteration_ms <= by_way(replanned)["rule"].iteration_ms
         if not is_interrupted:
             assert len(given) > 3 and sum(given) <= 6.0
         given.clear()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from one_line_errors import raises_line
-from weight_versions import orders_of, versions_of
+from weight_versions import device_orders, versions_of
 
 from placements.shapes import k_shape, loop_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h1, zb_v
@@ -28,11 +28,11 @@ DEPTHS = [1, 2, 3, 8]
 
 def checked(schedule: Schedule, mode: str, micro_batches_per_update: int = 1) -> WeightVersions:
     versions = versions_of(schedule, mode, micro_batches_per_update)
-    return check_versions(schedule.placement.per_micro_batch, orders_of(schedule), versions)
+    return check_versions(schedule.placement.per_micro_batch, device_orders(schedule), versions)
 
 
 def peaks(schedule: Schedule, versions: WeightVersions) -> list[int]:
-    return list(versions.peak_held(schedule.placement, orders_of(schedule)).values())
+    return list(versions.peak_held(schedule.placement, device_orders(schedule)).values())
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -98,7 +98,7 @@ def test_a_flush_has_one_version_and_one_update() -> None:
 def test_any_version_that_is_off_by_one_is_seen(mode: str, schedule: Schedule) -> None:
     per_update = 6 if mode == "double_buffering" else 1
     versions = checked(schedule, mode, per_update)
-    orders = orders_of(schedule)
+    orders = device_orders(schedule)
     for instance in versions.reads:
         for wrong in (-1, 1):
             reads = {**versions.reads, instance: versions.reads[instance] + wrong}
@@ -121,14 +121,14 @@ def test_a_micro_batch_that_reads_an_older_version_forward_and_backward_is_seen(
         (name, n): version - (n == 11 and name.endswith("1")) for (name, n), version in versions.reads.items()
     }
     with pytest.raises(WrongVersionError, match="of micro-batch 11 reads version"):
-        check_versions(schedule.placement, orders_of(schedule), replace(versions, reads=stale))
+        check_versions(schedule.placement, device_orders(schedule), replace(versions, reads=stale))
 
 
 @given(st.integers(1, 5), st.integers(1, 12), st.sampled_from(["weight_stashing", "vertical_sync"]))
 def test_versions_that_are_held_are_those_of_a_run_step_by_step(depth: int, number: int, mode: str) -> None:
     schedule = one_f_one_b(v_shape(depth, 1, 2), number)
     versions = checked(schedule, mode)
-    orders = orders_of(schedule)
+    orders = device_orders(schedule)
     for device in range(depth):
         expected = held_by_reference_counts(orders[device], versions, f"F{device}", f"B{device}")
         assert versions.held(schedule.placement, orders[device], versions.stages[device]) == expected

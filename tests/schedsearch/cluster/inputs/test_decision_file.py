@@ -38,7 +38,7 @@ def read(tmp_path: Path, data: object) -> Decision:
     return read_decision(path)
 
 
-def rows_of(demand: Demand) -> set[tuple[object, ...]]:
+def configs_of(demand: Demand) -> set[tuple[object, ...]]:
     """Return the configurations by names, whatever their order and that of the jobs of a pair."""
     rows = set()
     for jobs, gpu_type, gpus, rates, power_w, clock in zip(
@@ -66,7 +66,7 @@ def test_the_example_of_fairness(tmp_path: Path) -> None:
 def test_a_type_is_that_of_several_jobs(tmp_path: Path) -> None:
     typed = BASE | {"jobs": [{"name": name, "type": "T"} for name in "xy"], "throughputs": {"T": {"v100": 2}}}
     pair = {"pairs": [{"jobs": ["T", "T"], "v100": [1.5, 1]}]}
-    assert {of for of, *_ in rows_of(read(tmp_path, typed | pair).demand)} == {
+    assert {of for of, *_ in configs_of(read(tmp_path, typed | pair).demand)} == {
         frozenset({("x", 2.0)}),
         frozenset({("y", 2.0)}),
         frozenset({("x", 1.5), ("y", 1.0)}),
@@ -78,9 +78,9 @@ def test_pairs(is_file: bool, tmp_path: Path) -> None:
     """One that makes no steps beside the other is left out; the order of a pair is that of its rates."""
     (tmp_path / "t.json").write_text(json.dumps(GAVEL))
     changed: dict[str, Any] = {"throughputs": "t.json"} if is_file else {"pairs": PAIRS}
-    rows = rows_of(read(tmp_path, BASE | changed).demand)
+    rows = configs_of(read(tmp_path, BASE | changed).demand)
     ab, ac = frozenset({("a", 20.0), ("b", 7.5)}), frozenset({("a", 30.0), ("c", 60.0)})
-    alone = rows_of(read(tmp_path, BASE).demand)
+    alone = configs_of(read(tmp_path, BASE).demand)
     assert rows == alone | {(ab, "v100", 1, 0.0, 0), (ac, "v100", 1, 0.0, 0)}
 
 
@@ -111,7 +111,7 @@ def test_all_fields(tmp_path: Path) -> None:
     assert (first.name, first.waited_s, first.job.slo_s) == ("7", 5.0, math.inf)
     job = Job("late", "GPT", 1000.0, 4, 2.0, 50.0, 900.0, "x", (8,))
     assert second == ActiveJob(job, 250.0, 10.0, 20.0)
-    assert rows_of(demand) == {
+    assert configs_of(demand) == {
         (frozenset({("late", 4.0)}), "h100", 4, 2400.0, 1980),
         (frozenset({("late", 3.0)}), "h100", 4, 1500.0, 1200),
         (frozenset({("late", 7.0)}), "h100", 8, 0.0, 0),

@@ -22,7 +22,7 @@ SEEDS = range(10)
 Array = np.ndarray
 
 
-def rows_of(case: Case) -> tuple[Array, Array]:
+def limit_rows(case: Case) -> tuple[Array, Array]:
     """Return the normalized throughputs of all jobs, and the rows of time and GPUs over what there is."""
     made, time, used = case.rows()
     normal = case.rates @ case.workers / case.workers.sum() / case.gpus
@@ -40,7 +40,7 @@ def best(made: Array, used: Array, goal: Array, floors: Array) -> Array:
 
 def plainly_filled(case: Case, weights_of: Callable[[Array], Array]) -> list[tuple[Array, Array]]:
     """Return levels and who can rise, asking of each job alone whether it can."""
-    made, used = rows_of(case)
+    made, used = limit_rows(case)
     levels, is_open, fillings = np.zeros(len(made)), np.ones(len(made), bool), []
     while is_open.any():
         weights = weights_of(is_open) * is_open
