@@ -14,7 +14,7 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 
 
 def random_demand(seed: int, *, cap_share: float = math.inf, max_jobs: int = 5) -> Demand:
-    """Return a demand; its cap is a share of what all GPUs draw at most, between idle and that."""
+    """Return a demand; its cap lies between idle power (0) and the highest power of all GPUs (1)."""
     rng = np.random.default_rng(seed)
     types = ["v100", "a100", "h100"][: rng.integers(1, 4)]
     workers = {gpu_type: int(rng.integers(2, 6)) for gpu_type in types}

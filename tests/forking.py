@@ -85,7 +85,7 @@ class ForkServer:
     def run(
         self, module: str, arguments: list[str], cwd: Path, timeout_s: float, draws: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run a module to its end, and return what it printed.
+        """Run a module to its end, and return its output.
 
         Args:
             module: Run as ``python -m`` does.

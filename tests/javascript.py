@@ -18,7 +18,7 @@ BROWSERS = "chromium", "chromium-browser", "google-chrome"
 
 
 def simulated(body: str, data: object, folder: Path) -> Any:
-    """Return what the body of a function of ``Simulator`` and ``data`` returns."""
+    """Return the result of a function body in which ``Simulator`` and ``data`` are known."""
     simulator = (PLAYGROUND / "simulator.js").read_text(encoding="utf-8")
     script = f"const data = {json.dumps(data)};\nconst answer = (() => {{ {body} }})();\n"
     if node := shutil.which("node"):

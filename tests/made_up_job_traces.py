@@ -15,7 +15,7 @@ Time = Callable[[int, int, str, int, int], float]
 
 
 def order_of(stage: int, stages: int, chunks: int, number: int) -> list[tuple[str, int, int]]:
-    """Return what a device runs: 1F1B, or of several chunks all forwards and then all backwards."""
+    """Return a device's order: 1F1B, or with several chunks all forwards and then all backwards."""
     blocks = [stage + chunk * stages for chunk in range(chunks)]
     if chunks > 1:
         forwards = [("F", c, n) for c in blocks for n in range(number)]

@@ -19,7 +19,7 @@ LENGTH, MICRO_BATCH, HIDDEN, NUM_MICRO_BATCHES = 3, 2, 4, 6
 
 
 class Chunk(nn.Module):
-    """A stage; the first takes data and not what was set."""
+    """A stage; the first takes data, the others the input tensor that was set."""
 
     def __init__(self, stage: int, num_stages: int, config: Any) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Chunk(nn.Module):
 
 
 class Wrapped(nn.Module):
-    """What Megatron-LM wraps a chunk in, for data parallelism."""
+    """A chunk's data-parallel wrapper, as in Megatron-LM."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def batches() -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def forward_step(data: Iterator[tuple[Tensor, Tensor]], model: nn.Module) -> tuple[Tensor, Any]:
-    """What a training script gives Megatron-LM."""
+    """Forward step function of a training script for Megatron-LM."""
     inputs, targets = next(data)
 
     def loss_function(output: Tensor, non_loss_data: bool = False) -> Any:

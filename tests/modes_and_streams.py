@@ -17,7 +17,7 @@ from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible
 
 
 def options_for(placement: Placement, folder: Path, number: int) -> list[str]:
-    """Write a placement; return the options with which a command searches it for so many micro-batches."""
+    """Write a placement; return a command's options to search it for a number of micro-batches."""
     path = write_text(folder / "placement.yaml", placement_to_yaml(placement))
     return ["placement=file", f"placement.path={path}", f"search.num_micro_batches={number}"]
 
@@ -57,7 +57,7 @@ def recomputed() -> Schedule:
 
 
 def offloading(slowed: float = 1.0) -> Placement:
-    """Return a device that may send what it keeps to its host, on two more streams.
+    """Return a device that may offload activations to its host, on two more streams.
 
     Args:
         slowed: Times as long that computing takes beside sending; 1 for no such rule.

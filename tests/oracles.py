@@ -105,7 +105,7 @@ def _memory_fits(placement: Placement, period: int, starts: dict[str, int]) -> b
 
 
 def _units(block: Block, device: int) -> int:
-    """What a block takes on one of its devices."""
+    """Memory that a block allocates on one of its devices."""
     if not isinstance(block.memory, tuple):
         return block.memory
     return dict(zip(block.devices, block.memory, strict=True))[device]

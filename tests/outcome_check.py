@@ -23,7 +23,7 @@ _CLOSE = 1e-9
 
 @dataclass
 class _Replayed:
-    """What the rounds say of one job."""
+    """A job's figures, computed anew from the rounds."""
 
     done: float = 0.0
     first_start_s: float = math.nan
@@ -83,7 +83,7 @@ def check_outcome(outcome: Outcome, throughputs: Throughputs, options: Simulatio
 
 
 def _check_gpus(turn: Round, cluster: GpuCluster, where: str) -> None:
-    """Check that GPUs are there, that no two runs have one, and what all draw."""
+    """Check that GPUs exist, that no two runs share one, and the power of all."""
     taken = [(run.gpu_type, gpu) for run in turn.runs for gpu in run.gpu_ids]
     _demand(len({*taken}) == len(taken), where, "gives a GPU to two runs")
     for number, gpu in taken:
@@ -101,7 +101,7 @@ def _check_run(
     options: SimulationOptions,
     where: str,
 ) -> None:
-    """Check that throughputs, power and GPUs are those of the jobs' types, and that the round suffices."""
+    """Check a run's throughputs, power and GPUs against its jobs' types, and its end against the round."""
     gpu_type = outcome.cluster.gpu_types[run.gpu_type]
     jobs = [outcome.jobs[index].job for index in run.jobs]
     gpus = {job.scale_factor for job in jobs}
@@ -129,7 +129,7 @@ def _replay(
     options: SimulationOptions,
     where: str,
 ) -> None:
-    """Do the steps of a run, and add what it costs to its jobs."""
+    """Do the steps of a run, and add its costs to its jobs."""
     cost_s = max(
         0.0 if renewed else options.restart_s + (options.checkpoint_s if replayed[index].starts else 0.0)
         for index, renewed in zip(run.jobs, run.renewed, strict=True)

@@ -1,4 +1,4 @@
-"""What must hold of a trace file for Perfetto to show it as it is meant; shares no code with the writer."""
+"""Rules of a trace file that Perfetto shows as it is meant; no code is shared with the writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the server share: servers to ask, in this process or one of their own, and small jobs."""
+"""Servers for tests, in this process or one of their own, and small jobs for them."""
 
 import json
 import subprocess

@@ -88,7 +88,7 @@ def until(happens: Callable[[], object], seconds: float = 120.0) -> None:
 
 
 def _kill_all(configuration: Path, daemons: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Kill all processes of a Slurm but this one: its daemons, and what jobs have left."""
+    """Kill all processes of a Slurm but this one: its daemons, and leftovers of jobs."""
     sign = f"SLURM_CONF={configuration}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):

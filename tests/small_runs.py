@@ -1,4 +1,4 @@
-"""What tests of runs share: a small model, changed programs, and what a run was compared with."""
+"""Small runs for tests: a model, changed programs, and comparisons with the reference."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def in_modes(schedule: Schedule, mode_of: Callable[[int, int], int]) -> Schedule
 def chain_of(
     *stages: tuple[tuple[int, ...], int], nodes: tuple[int, ...] | None = None, split_backward: bool = False
 ) -> Placement:
-    """Return a chain of stages, each on its devices in so many groups, and their backward."""
+    """Return a chain of stages, each with devices and a data-parallel size, and their backward."""
     kind = Kind.I if split_backward else Kind.B
     line = [Block(f"F{i}", Kind.F, on, 1, data_parallel=groups) for i, (on, groups) in enumerate(stages)]
     line += [replace(block, name=block.name.replace("F", kind), kind=kind) for block in reversed(line)]
@@ -114,7 +114,7 @@ def on_gpus(placement: Placement, num_gpus: int, groups: int = 1) -> Placement:
 
 
 HIDDEN = TensorSpec("float64", (1, 4, 4))
-"""What most messages carry in these tests."""
+"""Tensor of most messages in these tests."""
 
 
 def with_hidden_forms(programs: Programs) -> Programs:
@@ -128,12 +128,12 @@ def comparison_of(measurement: Measurement) -> ReferenceComparison:
 
 
 def errors(comparison: ReferenceComparison) -> tuple[float, float, float]:
-    """Return those of losses, gradients and parameters; 0 is equality of every bit."""
+    """Return the largest errors of losses, gradients and parameters; 0 means equal in every bit."""
     return comparison.max_loss_error, comparison.max_gradient_error, comparison.max_parameter_error
 
 
 def require_exact(comparison: ReferenceComparison) -> None:
-    """Require the bits of the replay, and those of the model in one piece."""
+    """Require equality in every bit with the replay and with the unpipelined model."""
     assert comparison.bitwise_equal
     assert errors(comparison) == (0, 0, 0)
 
@@ -171,7 +171,7 @@ def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], 
 
 
 def change(script: Path, old: str, new: str) -> int:
-    """Replace what a script has once; return its line."""
+    """Replace text that a script has once; return its line."""
     text = script.read_text()
     assert text.count(old) == 1, text
     script.write_text(text.replace(old, new))

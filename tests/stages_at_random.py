@@ -13,7 +13,7 @@ from placements.planners.stage_solver import StageProblem, StageSolution, Strate
 
 
 def made_costs(*columns: Sequence[float], num_micro_batches: int = 1) -> StrategyCosts:
-    """Columns of `StrategyCosts` from the time to transient memory, what is recomputed, and the layout."""
+    """Columns of `StrategyCosts` from the time to transient memory, recomputation, and the layout."""
     *numbers, recomputed, layout = map(np.array, columns)
     time_ms, sync_ms, *memory = (column.astype(float) for column in numbers)
     cost_ms = time_ms + sync_ms / num_micro_batches

@@ -107,7 +107,7 @@ def imported(path: Path) -> frozenset[str]:
 
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """Return what can import something."""
+    """Return the syntax nodes that can import something."""
     kinds = ast.Import | ast.ImportFrom | ast.keyword | ast.Call
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
@@ -152,7 +152,7 @@ def guide(package: Path) -> str:
 
 
 def listed(package: Path) -> list[str]:
-    """Return what the guide of a package names, in its order: the lines that are indented by four."""
+    """Return the names in a package's guide, in its order: the lines that are indented by four."""
     rows = [line.strip() for line in guide(package).splitlines() if re.match(r" {4}\w", line)]
     return [name for row in rows for name in re.split(r"\s{2,}", row)[0].split(", ")]
 
@@ -276,7 +276,7 @@ HEAVY = {
 
 
 def modules_after(code: str) -> set[str]:
-    """Return what a fresh process has loaded after some lines of Python."""
+    """Return the modules that a fresh process has loaded after some lines of Python."""
     code = f"{code}\nimport sys; print(*sys.modules)"
     return set(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split())
 

@@ -45,7 +45,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "zero_bubble_real_times": {"num_devices": 2, "num_micro_batches": 4, "work_limit": 2.5},
 }
-"""What is put in the place of a notebook's parameters."""
+"""Values in the place of a notebook's parameters."""
 
 
 def cells(text: str) -> list[tuple[str, str]]:
@@ -55,7 +55,7 @@ def cells(text: str) -> list[tuple[str, str]]:
 
 
 def run(name: str) -> list[Any]:
-    """Run a notebook with the parameters of `SMALL`; return what its cells show."""
+    """Run a notebook with the parameters of `SMALL`; return its cells' outputs."""
     names: dict[str, Any] = {"__name__": name}
     shown = []
     for head, code in cells((NOTEBOOKS / f"{name}.py").read_text()):

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and commands run from it in a folder that is no checkout."""
+"""The wheel: its files, and commands run from it in a folder that is no checkout."""
 
 from __future__ import annotations
 

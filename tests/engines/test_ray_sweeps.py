@@ -65,7 +65,7 @@ def started(sweep: Path, *options: str, **environment: str) -> subprocess.Popen[
 
 
 def wait_for_points(sweep: Path, number: int, status: str) -> None:
-    """Wait until so many points of a sweep have a record with a status."""
+    """Wait until a number of points of a sweep have a record with this status."""
     for _ in range(600):
         records = [json.loads(path.read_text()) for path in sweep.rglob("result.json")]
         if sum(record["status"] == status for record in records) >= number:
@@ -123,7 +123,7 @@ def test_independent_calls_are_tasks_of_the_cluster(cluster: Any, monkeypatch: p
 
 
 def test_workers_of_a_search_are_tasks_of_the_cluster(cluster: Any, tmp_path: Path) -> None:
-    """The schedule is that of processes of this machine; the node of a worker may die."""
+    """Local processes find the same schedule; the node of a worker may die."""
     words = ["placement=nn_shape", "search.memory=8", "search.num_micro_batches=32", "search.workers=2"]
 
     def searched(name: str, limit: str, **environment: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Sweeps under a real Slurm: lost points are lines, what is done is kept, the table is whole in the end."""
+"""Sweeps under a real Slurm: lost points are lines, results are kept, the table is complete in the end."""
 
 from __future__ import annotations
 

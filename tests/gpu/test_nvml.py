@@ -1,4 +1,4 @@
-"""The real driver: what it shows, and that a right that is missing is no end."""
+"""The real driver: its readings, and a missing right, which ends nothing."""
 
 from __future__ import annotations
 

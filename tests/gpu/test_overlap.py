@@ -1,4 +1,4 @@
-"""Messages beside kernels: what a trace of the GPU shows of a pipeline whose messages go through NCCL."""
+"""Messages beside kernels: overlap in a GPU's trace of a pipeline with NCCL."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def hand_over(stream: Stream, follower: StreamClock) -> None:
 
 
 def await_requests(clock: RecordingClock, count: int) -> list[int]:
-    """Return what was passed on, as soon as it is so much; give up after a long while."""
+    """Return the requests passed on, once there are `count`; give up after 300 s."""
     deadline = time.monotonic() + 300
     while len(clock.requests) < count and time.monotonic() < deadline:
         time.sleep(0.001)

@@ -177,7 +177,7 @@ def noted(folder: Path, request: Problem, report: Any) -> Answer:
 
 
 def test_two_workers_search_two_shapes_each_with_the_whole_limit(tmp_path: Path) -> None:
-    """The same again gives the same answer, and that of one worker is no better."""
+    """A second run gives the same answer, and one worker's answer is no better."""
     names, shapes = ["one_f_one_b", "interleaved_one_f_one_b", "searched"], list[str]()
 
     def tell(row: str, on: Placement, event: object) -> None:

@@ -52,7 +52,7 @@ Shown = Callable[[Any], list[type]]
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
-    """Return what a notebook shows of a result, each as an output of its own."""
+    """Return the types of a result's outputs in a notebook."""
     types: list[type] = []
     monkeypatch.setattr("schedsearch.notebook.shows_pictures", lambda: True)
     monkeypatch.setattr("IPython.display.display", lambda value: types.append(type(value)))

@@ -1,4 +1,4 @@
-"""What a user may call wrong in a notebook: one line that names the argument and the remedy."""
+"""Wrong calls in a notebook: one line that names the argument and the remedy."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_forward_blocks_that_wait_for_a_backward_on_their_device_come_after_it()
 
 @pytest.mark.parametrize("name", ["zb_v", "v_half", "v_min"])
 def test_a_weight_half_that_waits_for_a_later_stage_is_no_pipeline(name: str) -> None:
-    """The rule would run it before what the later stage waits for, and wait for ever."""
+    """The rule would run it before the block that the later stage waits for: a deadlock."""
     placement = SPLIT_WAVE(4)
     blocks = tuple(
         replace(block, after=("I7", "I1")) if block.name == "W7" else block for block in placement.blocks

@@ -34,7 +34,7 @@ def test_copies_to_the_host_are_put_beside_1f1b() -> None:
 
 
 def test_a_comparison_of_stages_with_modes() -> None:
-    """The search is never longer than what is made by hand, which says how it chose modes."""
+    """The search is shorter than the schedule by hand, whose note tells how its modes were chosen."""
     stages = schedsearch.stages_of(
         4,
         forward_ms=20,

@@ -1,4 +1,4 @@
-"""Generated jobs: those that Gavel's generator draws, and what they are on average."""
+"""Generated jobs: the same as from Gavel's generator, and their averages."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_who_finds_no_room_in_a_server_runs_at_its_lower_throughput_or_waits() -
 
 
 def test_a_configuration_on_several_servers_takes_a_gpu_of_each_in_turn() -> None:
-    """What is left for c is in one server, so it runs as fast as there."""
+    """The GPUs left for c are in one server, so c has the throughput of one server."""
     cluster, allocation = allocation_on_servers_of_four(placed_throughputs(RATES, (2, 3)))
     is_apart = allocation.demand.configurations.is_unconsolidated
     rounds = RoundScheduler(cluster, 360.0, sees_servers=True)

@@ -109,7 +109,7 @@ def waits(schedule: Schedule) -> list[tuple[Instance, Instance, float]]:
 
 
 def check_plans(schedule: Schedule, profile: Profile, plans: Sequence[FrequencyPlan]) -> None:
-    """Figures are those of the slow accounting, none is below its bound, and longer plans need less."""
+    """Figures equal the slow accounting, none is below its bound, and longer plans need less."""
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
     for plan in plans:
         time, energy = accounted(schedule, profile, plan.clock_mhz)

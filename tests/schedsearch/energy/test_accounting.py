@@ -75,7 +75,7 @@ def test_waiting_for_changes_of_clock_agrees_too(data: st.DataObject) -> None:
 
 
 def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:
-    """Every plan's figures are those of the slow accounting, and a look-up finds the best plan kept."""
+    """Every plan's figures equal the slow accounting, and a look-up finds the best plan kept."""
     for plan in (*frontier.plans, frontier.all_maximum):
         time, energy = accounted(schedule, profile, plan.clock_mhz)
         assert plan.time_ms == pytest.approx(time)

@@ -29,11 +29,11 @@ from schedsearch.energy.baselines import compute_baselines
 SCHEDULE = one_f_one_b(v_shape(2), 2)
 CLOCKS = (900, 1200, 1410)
 SMS = {"12 SMs": (0.85, 1.25), "4 SMs": (1.0, 1.0)}
-"""What SMs that communicate do to a block whose messages are in the way: factors on time and power."""
+"""Factors on time and power of a block beside messages, by the SMs that communicate."""
 
 
 def sm_points(ms: float) -> tuple[OperatingPoint, ...]:
-    """Return the points of a block of so much work, by clock and by the SMs that communicate meanwhile."""
+    """Return a block's points, by clock and by the SMs that communicate; `ms` is its time alone."""
     points = []
     for clock in CLOCKS:
         for sms, (time, power) in SMS.items():

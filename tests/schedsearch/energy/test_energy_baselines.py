@@ -129,7 +129,7 @@ def test_zeus_global_has_one_clock() -> None:
 
 
 def test_zeus_per_stage_balances_forward_times() -> None:
-    """Device 1 has half the work, and so goes down to where it takes what device 0 does."""
+    """Device 1 has half the work, so it lowers its clock until it takes as long as device 0."""
     light = [(clock, time / 2, energy / 2) for clock, time, energy in [(450, 26.0, 800.0), *STEPS]]
     profile = profile_of(10.0, F0=STEPS, B0=STEPS, F1=light, B1=light)
     plans = compute_baselines(["zeus_per_stage"], one_f_one_b(v_shape(2), 4), profile)["zeus_per_stage"]

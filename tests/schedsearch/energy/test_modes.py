@@ -33,7 +33,7 @@ each_schedule = pytest.mark.parametrize("schedule", [recomputed(), offloaded(), 
 
 
 def costs_of(placement: Placement) -> Profile:
-    """Four clocks of what computes; streams cost their time alone."""
+    """Four clocks for blocks that compute; blocks of other streams cost only time."""
     profile = four_clocks(placement)
     computed = {block.name for block in placement.blocks if block.stream == "compute"}
     points = {name: choices for name, choices in profile.points.items() if name in computed}

@@ -179,7 +179,7 @@ def test_a_dwell_that_nothing_can_keep() -> None:
 
 
 def test_blocks_without_a_common_clock() -> None:
-    """Every change must be waited for, which the bound knows: it is above that of free plans."""
+    """Every change takes time, and the bound counts it: it is above the bound of free plans."""
     profile = profile_of(5.0, F0=[(100, 9.0, 50.0), (200, 5.0, 90.0)], B0=[(150, 9.0, 50.0)])
     schedule = one_f_one_b(v_shape(1), 3)
     frontier = compute_frontier(schedule, profile, 5)

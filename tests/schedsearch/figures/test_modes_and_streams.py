@@ -1,4 +1,4 @@
-"""Pictures of schedules with modes and streams: a row for each stream, hosts, and what runs in which mode."""
+"""Pictures of schedules with modes and streams: a row for each stream, hosts, and each block's mode."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_schedules_stand_beside_each_other_in_each_device(schedule: Schedule, tm
 
 
 def test_a_trace_and_a_row_of_ones_own(tmp_path: Path) -> None:
-    """Replicas, and what is no block, are apart; spans that overlap are in threads of their own."""
+    """Replicas, and spans that are no blocks, are apart; overlapping spans have threads of their own."""
     spans = [
         *(Span(0, 0, "F", 0, 1000.0, 1002.0, 7), Span(0, 0, "B", 0, 1002.0, 1006.5, 7)),
         *(Span(0, None, "collective", None, 1006.0, end_ms) for end_ms in (1007.0, 1008.0)),

@@ -130,7 +130,7 @@ def test_the_saving_is_that_of_two_points_that_are_drawn() -> None:
 
 
 def drawings() -> dict[str, Drawing]:
-    """Return what a paper shows of a schedule and its plans."""
+    """Return the figures of a paper on a schedule and its plans."""
     schedule = gpipe(m_shape(4).with_memory(9), 4)
     starts, durations = times_of(schedule)
     clocks = {instance: 1410.0 - 15 * i for i, instance in enumerate(starts)}
@@ -146,7 +146,7 @@ def drawings() -> dict[str, Drawing]:
 
 
 def test_a_column_of_a_paper_has_all_of_it_at_its_width(tmp_path: Path) -> None:
-    """Vector files, 3.3 inches wide: what is drawn is the same, and nothing is beyond the edge."""
+    """Vector files, 3.3 inches wide: the drawing is the same, and nothing is beyond the edge."""
     for name, draw in drawings().items():
         assert save_drawing(draw, tmp_path / name) == (tmp_path / f"{name}.png").read_bytes()
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")

@@ -1,4 +1,4 @@
-"""Best layouts: as good as all layouts tried one by one, within memory, and bounded by what is true."""
+"""Best layouts: equal to brute force over all layouts, within memory, and with true bounds."""
 
 from __future__ import annotations
 

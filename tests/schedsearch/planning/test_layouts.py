@@ -1,4 +1,4 @@
-"""Layouts of a training framework: what the formula says, what schedules say, and what fits."""
+"""Layouts of a training framework: times by formula and by schedule, and memory."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def run(degrees: Degrees, m: int, schedule: str | None = None, overlap: bool | N
 
 
 def test_schedules_by_name_and_what_they_need() -> None:
-    """Of one model on four stages: a split backward fills what 1F1B leaves idle; a wave has two chunks."""
+    """One model on four stages: a split backward fills idle time of 1F1B; a wave has two chunks."""
     plain = run(Degrees(1, 4, 4), 8).iteration_ms
     assert run(Degrees(1, 4, 4), 8, "zb_h1").iteration_ms < plain
     wave = run(Degrees(1, 4, 4, chunks=2), 8, "zb_v")
@@ -115,7 +115,7 @@ def test_exchanges_beside_the_pipeline_are_shorter_than_after_it() -> None:
 
 
 def test_interrupted_while_layouts_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those timed until then are kept, at least the best one."""
+    """Layouts timed until then are kept, at least the best one."""
     before, seen = UniformRun.gib_by_stage, list[UniformRun]()
 
     def stop_at(*numbers: int) -> None:

@@ -1,4 +1,4 @@
-"""Plans ranked by their schedules, in several shapes; what is said where none fits or a name is wrong."""
+"""Plans ranked by their schedules, in several shapes; messages where none fits or a name is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several schedules of one period: valid, different, and under what the search was held to."""
+"""Several schedules of one period: valid, different, and within the search's limits."""
 
 from __future__ import annotations
 

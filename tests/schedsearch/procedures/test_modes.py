@@ -25,7 +25,7 @@ from schedsearch.validate import InvalidScheduleError, validate
 
 
 def test_modes_of_two_micro_batches_beat_those_of_one() -> None:
-    """Forward 2, backward 4, 10 units or 1 kept: what a plain model of CP-SAT proved, by capacity."""
+    """Forward 2, backward 4, 10 units or 1 kept: periods proved by a plain CP-SAT model, by capacity."""
     expected = {32: (8, 7), 12: (12, 11)}
     periods = {}
     for capacity in expected:
@@ -78,7 +78,7 @@ def test_a_placement_of_streams_is_searched_with_all_strategies() -> None:
 
 
 def test_streams_that_slow_each_other_down_are_run_as_they_are() -> None:
-    """What is found holds for slow blocks; run, it is no longer, and no shorter than the bound says."""
+    """The schedule holds for slow blocks; as run, it is no longer, and no shorter than its bound."""
     placement = expert_layers(2, 1, slower=1.05).with_memory(8)
     answer = search(placement, 12, objectives=["period"], work_limit=10)
     slow = search(at_worst(placement), 12, objectives=["period"], work_limit=10)
@@ -100,7 +100,7 @@ def test_a_makespan_of_slow_streams_that_meets_its_bound_is_proved() -> None:
 def test_a_forward_and_a_backward_take_less_side_by_side_than_one_after_the_other(
     num_devices: int, most: Fraction
 ) -> None:
-    """Times of pairs: 2 and 4 ticks alone, 5 together. The repetend is what the orders come to."""
+    """A forward and a backward take 2 and 4 ticks alone, 5 together."""
     stages = v_shape(num_devices, forward_time=2, backward_time=4).with_memory(2 * num_devices)
     pairs = tuple(
         replace(block, stream="backward") if block.kind is Kind.B else block for block in stages.blocks

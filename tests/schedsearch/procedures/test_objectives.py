@@ -1,4 +1,4 @@
-"""Other objectives than the period, and what real placements have: each against brute force."""
+"""Objectives other than the period, and properties of real placements: each against brute force."""
 
 import itertools
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> 
 @settings(max_examples=10, deadline=None)
 @given(random_placements(max_devices=2, max_forward=3, max_time=3, max_transfer=1, training=False))
 def test_latency_first_equals_brute_force(placement: Placement) -> None:
-    """The least latency is that of a micro-batch on its own; then the least period that keeps it."""
+    """The least latency is a single micro-batch's; then comes the least period that keeps it."""
     result = search(placement, 3, micro_batches_per_repetend=1, objectives=["latency", "period"])
     shortest = critical_path(placement) if _runs_alone(placement) else None
     period, expected = min_latency(placement, longest=sum(block.time for block in placement.blocks) + 4)

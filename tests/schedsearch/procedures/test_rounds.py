@@ -25,7 +25,7 @@ PLACEMENTS = {
 def searched(
     placement: Placement, work_limit: float, **options: Any
 ) -> tuple[Answer, list[tuple[str, int | None, int, int, str]]]:
-    """Return what a search finds, and its course."""
+    """Return a search's answer, and its progress as rows."""
     course: list[tuple[str, int | None, int, int, str]] = []
 
     def note(progress: SearchProgress) -> None:
@@ -35,7 +35,7 @@ def searched(
 
 
 def quality(result: Answer) -> tuple[float, int]:
-    """Return what makes a result better: less, from the first figure on."""
+    """Return a result's period and makespan, in order of weight; less is better."""
     assert result.repetend is not None and result.schedule is not None
     validate(result.schedule)
     return float(result.repetend.period_per_micro_batch), result.schedule.makespan

@@ -192,7 +192,7 @@ def test_a_search_without_time_is_no_longer_than_by_hand() -> None:
 
 
 def test_progress_says_what_found_the_best() -> None:
-    """The steady state of ZB-V cannot be beaten, so what found it stays the same; its makespan can be.
+    """The steady state of ZB-V cannot be beaten, so its finder stays the same; its makespan can be.
 
     The search ends when the makespan is proved, long before its limit.
     """

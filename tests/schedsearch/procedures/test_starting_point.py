@@ -1,4 +1,4 @@
-"""Searches that begin with a schedule, or with what another search found."""
+"""Searches that begin with a schedule, or with another search's answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies by name: which ones a search uses, and what it says of each."""
+"""Strategies by name: which ones a search uses, and its record of each."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ CASES: list[tuple[Placement, int]] = [
 
 
 def answers() -> list[str]:
-    """Return what is found and proved in each case, as text that tells two answers apart."""
+    """Return each case's answer and proof, as text that differs where two answers differ."""
     results = [search(placement, number, work_limit=0.25) for placement, number in CASES]
     return [_in_text(result) for result in results]
 

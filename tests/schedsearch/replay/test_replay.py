@@ -1,4 +1,4 @@
-"""Replayed jobs: the simulator gives what was measured, orders and assignments make it shorter."""
+"""Replayed jobs: simulated times equal measured ones; orders and assignments shorten them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search begins with: schedules that keep the rules, and repetends that keep their orders."""
+"""Warm starts of a search: schedules that keep the rules, and repetends that keep their orders."""
 
 from __future__ import annotations
 

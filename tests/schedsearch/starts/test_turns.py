@@ -20,7 +20,7 @@ from schedsearch.validate import validate
 
 
 def measured(num_devices: int, times: tuple[int, int, int], transfer: int, rounds: int) -> Placement:
-    """Return a V-shape of measured us, with room for so many times its devices of activations of GPT-6.2B."""
+    """Return a V-shape with times in us and memory for `rounds` x devices activations of GPT-6.2B."""
     forward, back, weight = times
     placement = v_shape(
         num_devices,

@@ -46,7 +46,7 @@ def is_decided(row: InFlightPeriod) -> bool:
 
 
 def check(result: Answer) -> None:
-    """Both the schedule and the repetend are valid, and the status is what it says."""
+    """The schedule and the repetend are valid, and the status is true."""
     placement = result.schedule.placement
     validate(result.schedule)
     validate(result.repetend.unroll(2 * result.repetend.in_flight))

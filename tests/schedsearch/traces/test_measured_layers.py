@@ -1,4 +1,4 @@
-"""Layers from what was measured: the times that went in come out, and wrong files are one line."""
+"""Layers from measurements: the times that went in come out, and wrong files are one line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def argument(name: str, value: object) -> str:
 
 
 def log(text: str, ranks: int, copies: int = 2, prefix: str = "", **others: object) -> str:
-    """A log of Megatron-LM whose timers say what the parts cost; its first iteration is a slow one."""
+    """Return a log of Megatron-LM with timers for the parts' costs; its first iteration is slow."""
     layout = read_notation(text, ranks)
     arguments = {
         "num_layers": layout.num_layers,

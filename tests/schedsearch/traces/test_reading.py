@@ -1,4 +1,4 @@
-"""Traces of all forms: the operations that ran are read, and what is wrong is one line."""
+"""Traces of all forms: the operations that ran are read, and a wrong file is one line."""
 
 from __future__ import annotations
 

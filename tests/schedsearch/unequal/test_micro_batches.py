@@ -1,4 +1,4 @@
-"""A table of micro-batches that differ: what it makes of a placement, and what it refuses."""
+"""Tables of unequal micro-batches: the batch made from a placement, and wrong tables."""
 
 from __future__ import annotations
 

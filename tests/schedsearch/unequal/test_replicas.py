@@ -1,4 +1,4 @@
-"""Micro-batches on several replicas: optima by brute force, bounds, limits, and what people use."""
+"""Micro-batches on several replicas: optima by brute force, bounds, limits, and rules in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dissertation's example (Sec. 5.4.1) as a file, all fields of one, and what is refused."""
+"""The dissertation's example (Sec. 5.4.1) as a file, a file with all fields, and wrong files."""
 
 import json
 import math
@@ -39,7 +39,7 @@ def read(tmp_path: Path, data: object) -> Decision:
 
 
 def configs_of(demand: Demand) -> set[tuple[object, ...]]:
-    """Return the configurations by names, whatever their order and that of the jobs of a pair."""
+    """Return the configurations by names; their order and a pair's order of jobs do not count."""
     rows = set()
     for jobs, gpu_type, gpus, rates, power_w, clock in zip(
         demand.configurations.jobs.tolist(),
@@ -75,7 +75,7 @@ def test_a_type_is_that_of_several_jobs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_file", [False, True])
 def test_pairs(is_file: bool, tmp_path: Path) -> None:
-    """One that makes no steps beside the other is left out; the order of a pair is that of its rates."""
+    """A pair in which one job makes no steps is left out; a pair's jobs have the order of its rates."""
     (tmp_path / "t.json").write_text(json.dumps(GAVEL))
     changed: dict[str, Any] = {"throughputs": "t.json"} if is_file else {"pairs": PAIRS}
     rows = configs_of(read(tmp_path, BASE | changed).demand)

@@ -111,7 +111,7 @@ def test_times_are_dates_or_seconds(tmp_path: Path, times: tuple[str, str]) -> N
 
 
 def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
-    """Of those that run on as many GPUs; what comes after a row does not change what it gets."""
+    """Only types that run on as many GPUs are drawn; a row's type does not depend on later rows."""
     text = "job_name,submit_time,num_gpu,duration\n" + "".join(f"j{n},{n},1,60\n" for n in range(40))
     types = [job.type for job in read(tmp_path, text, seed=3)]
     assert {*types} == {"A", "B"}

@@ -14,7 +14,7 @@ from schedsearch.cluster.policies.program import AllocationProgram
 
 
 def with_values(case: Case, values: np.ndarray) -> tuple[Demand, np.ndarray]:
-    """Return the demand, and what a share of each of its configurations is worth at values per step."""
+    """Return the demand, and each configuration's worth per share, given each job's value per step."""
     demand = case.demand()
     per_job = np.append(values, 0.0)
     configs = demand.configurations

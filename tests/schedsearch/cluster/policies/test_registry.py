@@ -48,7 +48,7 @@ def test_nothing_is_asked_and_nothing_is_given(name: str) -> None:
 
 @dataclass(frozen=True)
 class LongestFirst(SharesPolicy):
-    """That of docs/extending.md: the sum of steps left x throughput / throughput on the fastest type."""
+    """Policy of docs/extending.md: the sum of steps left x throughput / throughput on the fastest type."""
 
     term: ClassVar[str] = "longest_first"
 

@@ -1,4 +1,4 @@
-"""Water filling against a plain procedure of dense programs, one per job, and what must hold of it."""
+"""Water filling against a plain procedure of dense programs, one per job, and its properties."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray
 
 
 def limit_rows(case: Case) -> tuple[Array, Array]:
-    """Return the normalized throughputs of all jobs, and the rows of time and GPUs over what there is."""
+    """Return the normalized throughputs of all jobs, and the used shares of time and of each GPU type."""
     made, time, used = case.rows()
     normal = case.rates @ case.workers / case.workers.sum() / case.gpus
     return made / normal[:, None], np.vstack([time, used / np.maximum(case.workers, 1e-9)[:, None]])

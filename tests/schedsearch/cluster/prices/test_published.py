@@ -1,4 +1,4 @@
-"""What the traps in the rules of the published table are worth; its values are those of the command."""
+"""Effect of each trap in the published table's rules; a command makes the table's values."""
 
 from __future__ import annotations
 

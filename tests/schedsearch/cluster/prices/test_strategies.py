@@ -1,4 +1,4 @@
-"""Strategies on prices made up: what is chosen when, what it costs, by hand."""
+"""Strategies on made-up prices: choices and costs, computed by hand."""
 
 from __future__ import annotations
 

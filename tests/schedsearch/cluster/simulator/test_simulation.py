@@ -78,7 +78,7 @@ def test_gavels_published_completion_times(row: dict[str, str]) -> None:
 
 
 def test_two_jobs_on_one_gpu_by_hand() -> None:
-    """They take turns: 0 runs rounds 0, 2, 4 and 1 rounds 1, 3; then each has what is left."""
+    """They take turns: 0 runs rounds 0, 2, 4 and 1 rounds 1, 3; then each does its last steps."""
     outcome = on_first(jobs_of((0.0, 1000.0), (0.0, 500.0)))
     assert [job.finish_s for job in outcome.jobs] == [360 * 3 + 140 + 280, 360 * 3 + 140]
     assert outcome.figures["average_jct_s"] == (1500 + 1220) / 2

@@ -39,7 +39,7 @@ def certified(placement: Placement, **options: Any) -> Certificate:
 
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))
 def test_the_proof_of_each_small_placement_is_proved_again(name: str) -> None:
-    """And not that of a tick less, nor a refutation of what there is."""
+    """A period of a tick less is not proved, and no period that exists is refuted."""
     placement = PLACEMENTS[name]
     result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
     if result.repetend is None:
