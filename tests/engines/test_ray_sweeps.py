@@ -83,14 +83,7 @@ def test_a_sweep_outlives_a_node_and_a_point_that_always_dies(cluster: Any, tmp_
     output, errors = sweep.communicate()
     assert sweep.returncode == 1, errors
     table = collect(tmp_path).set_index("search.seed")
-    assert dict(table["status"]) == {
-        -1: "rejected",
-        0: "done",
-        1: "done",
-        2: "done",
-        3: "done",
-        4: "failed",
-    }
+    assert dict(table["status"]) == {-1: "rejected", 0: "done", 1: "done", 2: "done", 3: "done", 4: "failed"}
     assert "died each time" in table["message"][4]
     assert "6 of 6" in output and "raylet" not in output + errors
     assert len(errors.splitlines()) == 3, "the two points, and how to go on"

@@ -11,10 +11,7 @@ import pytest
 from cluster.small_clusters import GAVEL, gavel_throughputs, needs_gavel, throughputs_of
 from one_line_errors import raises_line
 
-from schedsearch.cluster.generator import (
-    GeneratorOptions,
-    generated,
-)
+from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.throughput_file import read_job_types
 from schedsearch.cluster.jobs import Job

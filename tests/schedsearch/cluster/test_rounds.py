@@ -23,9 +23,7 @@ def allocation_of(
     """Return an allocation of jobs named by their index, by jobs and GPU type."""
     jobs = [ActiveJob(Job(str(number), "any", 1.0, count), 1.0) for number, count in enumerate(gpus)]
     demand = Demand.of(
-        cluster,
-        jobs,
-        [Configuration(who, where, gpus[who[0]], (1.0,) * len(who)) for who, where in shares],
+        cluster, jobs, [Configuration(who, where, gpus[who[0]], (1.0,) * len(who)) for who, where in shares]
     )
     return Allocation(demand, np.array([*shares.values()]), 0.0)
 
@@ -117,11 +115,7 @@ def test_jobs_keep_their_gpus_and_larger_ones_choose_first() -> None:
     rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation_of(cluster, [1, 4, 2], shares), 0.0)
     first, second = run_rounds(rounds, 2)
-    assert {run.jobs: run.gpu_ids for run in first} == {
-        ("1",): (0, 1, 2, 3),
-        ("2",): (4, 5),
-        ("0",): (6,),
-    }
+    assert {run.jobs: run.gpu_ids for run in first} == {("1",): (0, 1, 2, 3), ("2",): (4, 5), ("0",): (6,)}
     assert [run.gpu_ids for run in first] == [run.gpu_ids for run in second]
     assert not any(flag for run in first for flag in run.renewed)
     assert all(flag for run in second for flag in run.renewed)

@@ -41,12 +41,7 @@ def test_the_papers_shapes_have_no_steady_bubble(shape: str, period: int, makesp
 
 @pytest.mark.parametrize(
     ("shape", "memory", "period"),
-    [
-        ("v_shape", 3, 8),
-        ("x_shape", 3, 9),
-        ("m_shape", 4, 7),
-        ("nn_shape", 5, 9),
-    ],
+    [("v_shape", 3, 8), ("x_shape", 3, 9), ("m_shape", 4, 7), ("nn_shape", 5, 9)],
 )
 def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int) -> None:
     """Values proved by another solver; Tessel's search, N_R from memory, stops at 7 for M with memory 5."""

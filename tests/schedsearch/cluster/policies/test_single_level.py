@@ -42,11 +42,7 @@ def equal_types(case: Case) -> Case:
 
 
 def forms(term: str, case: Case) -> list[tuple[str, Case]]:
-    return [
-        (term, case.without_pairs()),
-        (f"{term}_packed", case),
-        (f"{term}_agnostic", equal_types(case)),
-    ]
+    return [(term, case.without_pairs()), (f"{term}_packed", case), (f"{term}_agnostic", equal_types(case))]
 
 
 @pytest.mark.parametrize("is_wide", [False, True])

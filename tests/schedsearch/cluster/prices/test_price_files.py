@@ -82,10 +82,7 @@ def test_a_wrong_price_is_a_line(tmp_path: Path, file: str, text: str, message: 
     ("text", "message"),
     [
         (SPEEDS + "quick,1,2\n", "line 4: model 'quick' is in two rows; name each model once"),
-        (
-            SPEEDS.replace("1.0", "fast"),
-            "line 2, column k80_steps_per_s: 'fast' is not a number above 0",
-        ),
+        (SPEEDS.replace("1.0", "fast"), "line 2, column k80_steps_per_s: 'fast' is not a number above 0"),
         ("model,v100_steps_per_s\nslow,\n", "line 2: 'slow' has no speed; give TYPE_steps_per_s of at least"),
     ],
 )

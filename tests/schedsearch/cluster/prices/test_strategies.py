@@ -12,15 +12,7 @@ from made_up_prices import AZURE, AZURE_TWO, FIRST, FOUR, SLOW, ZONE_A, ZONE_B, 
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.prices.days import PriceConditions, Quote, daily_prices
-from schedsearch.cluster.prices.study import (
-    BASELINE,
-    LADDER,
-    MULTI_CLOUD,
-    JobCourse,
-    Study,
-    choices,
-    run,
-)
+from schedsearch.cluster.prices.study import BASELINE, LADDER, MULTI_CLOUD, JobCourse, Study, choices, run
 
 SPEED = {"v100": 1.0, "k80": 0.25}
 STANDING = PriceConditions(carry_forward=True, rank_per_gpu=True)
@@ -132,10 +124,7 @@ dollars = st.floats(0.1, 10.0)
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.lists(st.tuples(dollars, dollars, dollars), min_size=2, max_size=8),
-    st.floats(0.2, 9.0),
-)
+@given(st.lists(st.tuples(dollars, dollars, dollars), min_size=2, max_size=8), st.floats(0.2, 9.0))
 def test_moving_free_of_charge_is_never_dearer_than_staying(
     rows: list[tuple[float, ...]], days: float
 ) -> None:

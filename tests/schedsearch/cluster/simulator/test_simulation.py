@@ -218,10 +218,7 @@ def test_idle_gpus_run_what_has_no_share_unless_they_must_not() -> None:
         def allocate(self, demand: Demand) -> Allocation:
             return Allocation(demand, (demand.configurations.gpu_type == 1).astype(float), 0.0)
 
-    for options, jct_s in (
-        (SimulationOptions(), 200.0),
-        (SimulationOptions(types_in_turn=False), 100.0),
-    ):
+    for options, jct_s in ((SimulationOptions(), 200.0), (SimulationOptions(types_in_turn=False), 100.0)):
         outcome = simulate_cluster(jobs_of((0.0, 100.0)), cluster, RATE_1, OnV100(), options)
         assert outcome.figures["average_jct_s"] == jct_s
 
@@ -282,17 +279,9 @@ def test_wrong_options_are_one_line(options: dict[str, object], message: str) ->
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([(0.0, 0.0), (30.0, 7.5)]),
-)
+@given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from([(0.0, 0.0), (30.0, 7.5)]))
 def test_drawn_simulations_keep_all_rules(
-    seed: int,
-    shares_space: bool,
-    types_in_turn: bool,
-    costs_s: tuple[float, float],
+    seed: int, shares_space: bool, types_in_turn: bool, costs_s: tuple[float, float]
 ) -> None:
     random = Random(seed)
     names = ("v100", "k80", "p4")[: random.randint(1, 3)]
