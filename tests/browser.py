@@ -122,17 +122,17 @@ class Page:
         self._note(message.get("method", ""), message.get("params", {}))
         return message
 
-    def _note(self, method: str, told: dict[str, Any]) -> None:
+    def _note(self, method: str, params: dict[str, Any]) -> None:
         if method == "Page.loadEventFired":
             self._loaded = True
         elif method == "Runtime.exceptionThrown":
-            self.complaints.append(str(told["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-            self.complaints.append(str(told["args"]))
-        elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(str(told["entry"]))
+            self.complaints.append(str(params["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            self.complaints.append(str(params["args"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(str(params["entry"]))
         elif method == "Network.requestWillBeSent":
-            self.asked_for.append(told["request"]["url"])
+            self.asked_for.append(params["request"]["url"])
 
 
 @contextmanager

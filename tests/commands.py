@@ -1,4 +1,4 @@
-"""What the tests of the commands share."""
+"""Commands run as a user runs them, and their lines of error."""
 
 import importlib
 import subprocess

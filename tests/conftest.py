@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is slow, if asked."""
+    """Deselect the slow tests with ``--skip-slow``."""
     if config.option.skip_slow:
         slow = {test for test, seconds in cpu_times.read().items() if seconds >= cpu_times.SLOW_S}
         left_out = [item for item in items if item.nodeid in slow and not item.get_closest_marker("always")]

@@ -1,4 +1,4 @@
-"""CPU time of every test: measured in a whole run, and read to leave out what is slow.
+"""CPU time of every test: measured in a whole run, and read to leave out slow tests.
 
 CPU time does not depend on how busy a machine is. That of child processes counts once they have ended,
 that of a fixture which several tests share counts for each of them.
@@ -30,7 +30,7 @@ def read() -> dict[str, float]:
 
 
 def write(measured: dict[str, float]) -> list[str]:
-    """Record what a whole run measured, and return a line for each test that became slow.
+    """Record the times of a whole run, and return a line for each test that became slow.
 
     A figure within a factor of 1.5 of the recorded one is left as it is, so that the file changes little.
     """
@@ -90,14 +90,14 @@ class CpuTimes:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        """Give a test's CPU time to its last report; what is shared is taken down in nobody's time."""
+        """Give a test's CPU time to its last report; teardown of shared fixtures counts for no test."""
         fixtures = getattr(item, "_fixtureinfo", None)
         asked = fixtures.name2fixturedefs.values() if fixtures else ()
-        shared = max((self._shared.get(one, 0) for several in asked for one in several), default=0)
+        shared = max((self._shared.get(fixture, 0) for several in asked for fixture in several), default=0)
         item.user_properties.append(("cpu_s", _cpu_s() - self._start - self._in_shared_s + shared))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect what was measured."""
+        """Collect the measured times."""
         if report.when == "teardown":
             self._measured[report.nodeid] = dict(report.user_properties)["cpu_s"]
 

@@ -14,7 +14,7 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 
 
 def random_demand(seed: int, *, cap_share: float = math.inf, max_jobs: int = 5) -> Demand:
-    """Return a demand; its cap is a share of what all GPUs draw at most, between idle and that."""
+    """Return a demand; its cap lies between idle power (0) and the highest power of all GPUs (1)."""
     rng = np.random.default_rng(seed)
     types = ["v100", "a100", "h100"][: rng.integers(1, 4)]
     workers = {gpu_type: int(rng.integers(2, 6)) for gpu_type in types}
@@ -50,18 +50,18 @@ def random_demand(seed: int, *, cap_share: float = math.inf, max_jobs: int = 5) 
 
 def dense_rules(demand: Demand) -> tuple[list[list[float]], list[float]]:
     """Return rows and limits of time, GPUs and power, written down one by one."""
-    found, cluster = demand.configurations, demand.cluster
-    each = range(len(found))
+    configs, cluster = demand.configurations, demand.cluster
+    indices = range(len(configs))
     rows, limits = [], []
     for job in range(len(demand.jobs)):
-        rows.append([1.0 if job in found[i][0] else 0.0 for i in each])
+        rows.append([1.0 if job in configs[i][0] else 0.0 for i in indices])
         limits.append(1.0)
     for number, gpu_type in enumerate(cluster.gpu_types):
-        rows.append([float(found[i][2]) if found[i][1] == number else 0.0 for i in each])
+        rows.append([float(configs[i][2]) if configs[i][1] == number else 0.0 for i in indices])
         limits.append(float(cluster.workers[gpu_type]))
     if math.isfinite(cluster.power_cap_w):
-        idle = [cluster.idle_power_w[cluster.gpu_types[found[i][1]]] for i in each]
-        rows.append([float(found.power_w[i]) - idle[i] * found[i][2] for i in each])
+        idle = [cluster.idle_power_w[cluster.gpu_types[configs[i][1]]] for i in indices]
+        rows.append([float(configs.power_w[i]) - idle[i] * configs[i][2] for i in indices])
         limits.append(
             cluster.power_cap_w - sum(cluster.idle_power_w[t] * n for t, n in cluster.workers.items())
         )
@@ -70,10 +70,10 @@ def dense_rules(demand: Demand) -> tuple[list[list[float]], list[float]]:
 
 def dense_rate(demand: Demand, job: int) -> list[float]:
     """Return a job's steps per second by the share of each configuration."""
-    found = demand.configurations
+    configs = demand.configurations
     return [
-        float(found.steps_per_s[i][list(found[i][0]).index(job)]) if job in found[i][0] else 0.0
-        for i in range(len(found))
+        float(configs.steps_per_s[i][list(configs[i][0]).index(job)]) if job in configs[i][0] else 0.0
+        for i in range(len(configs))
     ]
 
 
@@ -88,6 +88,6 @@ def dense_most_of_least(demand: Demand, factors: dict[int, float], floors: dict[
         rows.append([*(-factor * rate for rate in dense_rate(demand, job)), 1.0])
         limits.append(0.0)
     cost = [0.0] * len(demand.configurations) + [-1.0]
-    found = linprog(cost, rows, limits, method="highs-ds")
-    assert found.status == 0, found.message
-    return float(-found.fun)
+    result = linprog(cost, rows, limits, method="highs-ds")
+    assert result.status == 0, result.message
+    return float(-result.fun)

@@ -1,4 +1,4 @@
-"""What the argument parser of Megatron-LM beside megatron-core 0.16 takes, of what exports may use."""
+"""Arguments of Megatron-LM's parser (beside megatron-core 0.16) that exports may use."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def words(text: str) -> list[str]:
 
 
 def megatron_parser() -> argparse.ArgumentParser:
-    """Return a parser that takes what Megatron-LM's takes, and nothing that is cut short."""
+    """Return a parser with Megatron-LM's arguments; it takes no abbreviations."""
     parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
     for name in MEGATRON_NUMBERS:
         parser.add_argument(f"--{name}", type=int)

@@ -48,7 +48,7 @@ class FakeDriver:
         self.shared_object.fake_nvml_slow(below_mhz, ctypes.c_double(extra_ms))
 
     def run_in_real_time(self) -> None:
-        """Let the GPUs' time be that of this machine from now on."""
+        """Run the GPUs' time by this machine's clock from now on."""
         self.shared_object.fake_nvml_real_time()
 
     def lose(self, gpu: int) -> None:
@@ -60,14 +60,14 @@ class FakeDriver:
         self.shared_object.fake_nvml_divide()
 
     def lines(self) -> list[str]:
-        """Return what was locked and reset so far, in order."""
-        found = []
+        """Return the locks and resets so far, in order."""
+        texts = []
         for index in range(self.shared_object.fake_nvml_num_calls()):
             call = (ctypes.c_uint * 3)()
             self.shared_object.fake_nvml_call(index, call)
             gpu, low, high = call
-            found.append(f"{gpu} lock {low} {high}" if low else f"{gpu} reset")
-        return found
+            texts.append(f"{gpu} lock {low} {high}" if low else f"{gpu} reset")
+        return texts
 
     def wait_for(self, line: str, count: int = 1) -> None:
         """Return as soon as a line is there so often."""

@@ -85,7 +85,7 @@ class ForkServer:
     def run(
         self, module: str, arguments: list[str], cwd: Path, timeout_s: float, draws: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run a module to its end, and return what it printed.
+        """Run a module to its end, and return its output.
 
         Args:
             module: Run as ``python -m`` does.
@@ -176,8 +176,8 @@ def _become(request: dict[str, Any]) -> NoReturn:
 def _wait(child: int, timeout_s: float) -> tuple[int | None, float]:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        found, status, usage = os.wait4(child, os.WNOHANG)
-        if found:
+        pid, status, usage = os.wait4(child, os.WNOHANG)
+        if pid:
             return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         time.sleep(0.005)
     os.killpg(child, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Processes that join each other as those of torchrun do, forked from the test's."""
+"""Processes that join each other like torchrun's, forked from the test's process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JoinedError(Exception):
 
 
 def join(count: int, function: Callable[[int], Any], folder: Path, timeout_s: float = 300.0) -> list[Any]:
-    """Return what a function returns in each of some processes, given its rank.
+    """Run a function of the rank in each of several processes; return the results.
 
     Args:
         count: How many processes.

@@ -1,4 +1,4 @@
-"""What tests of one's own loops share: samples, a job whose modules are given, and where a model is cut."""
+"""Jobs for tests of a user's own loop: samples, a job with given modules, and cuts of a model."""
 
 from __future__ import annotations
 

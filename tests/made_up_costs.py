@@ -63,7 +63,7 @@ class MadeUpCosts:
         rng = random.Random(f"{self.seed} {layer.name} {strategy} {samples} {group.pattern}")
         kept, transient = rng.randint(0, 300), rng.choice([0, 100, 400])
         again = strategy.recompute != "none"
-        found = Cost(
+        total = Cost(
             Pass(rng.randint(1, 9), rng.randint(0, 3)),
             Pass(rng.randint(1, 9) + 4 * again),
             MIB * kept // (4 if again else 1),
@@ -73,8 +73,8 @@ class MadeUpCosts:
             rng.randint(0, 9),
         )
         if isinstance(layer, OutputLayer) and not layer.tied:
-            found += Cost(static_bytes=100 * MIB, update_ms=2.0)
-        return found
+            total += Cost(static_bytes=100 * MIB, update_ms=2.0)
+        return total
 
     def transition_ms(
         self, layer: Layer, before: LayerStrategy, after: LayerStrategy, samples: int, group: DeviceGroup
@@ -132,10 +132,10 @@ class EveryPlan:
             memory = group.memory_gib if self.options.memory_gib is None else self.options.memory_gib
             capacity = (memory - self.options.reserve_gib) * 1024 - 6 * (in_flight + 2)
             problem = self._problem(layers, group, m, in_flight, capacity)
-            sizes = () if problem is None else [range(len(each.piece)) for each in problem.layers]
-            found = [weigh(problem, choice) for choice in itertools.product(*sizes)] if problem else []
+            sizes = () if problem is None else [range(len(layer.piece)) for layer in problem.layers]
+            results = [weigh(problem, choice) for choice in itertools.product(*sizes)] if problem else []
             self._stages[key] = min(
-                (each.cost for each in found if problem and each.peak_mib <= problem.room_mib),
+                (result.cost for result in results if problem and result.peak_mib <= problem.room_mib),
                 default=math.inf,
             )
         return self._stages[key]
@@ -144,15 +144,15 @@ class EveryPlan:
         self, layers: tuple[Layer, ...], group: DeviceGroup, m: int, in_flight: int, capacity_mib: float
     ) -> StageProblem | None:
         strategies = [
-            each
-            for each in layer_strategies(group.count, self.options.trees)
-            if (self.batch // m) % each.data_parallel == 0
+            strategy
+            for strategy in layer_strategies(group.count, self.options.trees)
+            if (self.batch // m) % strategy.data_parallel == 0
         ]
         if not strategies:
             return None
         layouts: dict[object, LayerStrategy] = {}
         samples = self.batch // m
-        own = tuple(
+        stage_layers = tuple(
             strategy_costs(
                 {how: self.costs.cost(layer, how, samples, m, group) for how in strategies}, m, layouts
             )
@@ -160,7 +160,7 @@ class EveryPlan:
         )
         kinds = PlanProblem(self.costs, self.cluster, self.batch, self.options).kinds
         between = transitions_ms(self.costs, kinds, layouts.values(), samples, group)
-        return StageProblem(own, between, in_flight, capacity_mib)
+        return StageProblem(stage_layers, between, in_flight, capacity_mib)
 
 
 def usual_plan(

@@ -15,7 +15,7 @@ Time = Callable[[int, int, str, int, int], float]
 
 
 def order_of(stage: int, stages: int, chunks: int, number: int) -> list[tuple[str, int, int]]:
-    """Return what a device runs: 1F1B, or of several chunks all forwards and then all backwards."""
+    """Return a device's order: 1F1B, or with several chunks all forwards and then all backwards."""
     blocks = [stage + chunk * stages for chunk in range(chunks)]
     if chunks > 1:
         forwards = [("F", c, n) for c in blocks for n in range(number)]
@@ -81,9 +81,9 @@ def write_trace(
                 stage, chunk = block % stages, block // stages
                 optype = {"F": "forward-compute", "B": "backward-compute"}[kind]
                 for rank in range(tensor):
-                    own = (stage * replicas + replica) * tensor + rank
+                    global_rank = (stage * replicas + replica) * tensor + rank
                     lines.append(
-                        f"{replica},{stage},{own},{step},{optype},{start:.9f},{end - start:.9f},"
+                        f"{replica},{stage},{global_rank},{step},{optype},{start:.9f},{end - start:.9f},"
                         f"{n},{chunk},{n},{block}"
                     )
             lines.append(f"{replica},0,{replica * tensor},{step},optimizer,9.0,0.1,0,-1,-1,-1")

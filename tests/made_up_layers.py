@@ -42,7 +42,7 @@ def made_up_layers(
 def as_csv(model: ModelLayers) -> str:
     """Return the layers as a file has them."""
     rows = (
-        f"{each.layer},{each.kind},{each.forward_ms},{each.backward_ms},{each.activation_mib},{each.weight_mib}"
-        for each in model.layers
+        f"{row.layer},{row.kind},{row.forward_ms},{row.backward_ms},{row.activation_mib},{row.weight_mib}"
+        for row in model.layers
     )
     return "\n".join([HEAD, *rows, ""])

@@ -55,7 +55,7 @@ FILES = {"aws_eu-1.csv": AWS, "azure.csv": AZURE_FILE, "gcp.csv": GCP, "throughp
 
 
 def write_prices(folder: Path, files: Mapping[str, str | None] | None = None) -> Path:
-    """Write a folder of prices, with other files in the place of some, or without those that are None."""
+    """Write a folder of prices; `files` replaces some of them, and leaves out the ones that are None."""
     for name, text in {**FILES, **(files or {})}.items():
         if text is not None:
             write_text(folder / name, text)

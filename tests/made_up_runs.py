@@ -60,8 +60,8 @@ def plan(
     pipeline = {
         "num_stages": len(stages),
         "layers_per_stage": stages,
-        "tmp_per_stage": [[[[list(node)], size] for node, size in each] for each in replicas],
-        "dp": [len(each) for each in replicas],
+        "tmp_per_stage": [[[[list(node)], size] for node, size in stage] for stage in replicas],
+        "dp": [len(stage) for stage in replicas],
     }
     return {"pipeline_list": [pipeline], "mbs": mbs, "gbs": gbs}
 

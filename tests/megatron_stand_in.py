@@ -19,7 +19,7 @@ LENGTH, MICRO_BATCH, HIDDEN, NUM_MICRO_BATCHES = 3, 2, 4, 6
 
 
 class Chunk(nn.Module):
-    """A stage; the first takes data and not what was set."""
+    """A stage; the first takes data, the others the input tensor that was set."""
 
     def __init__(self, stage: int, num_stages: int, config: Any) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Chunk(nn.Module):
 
 
 class Wrapped(nn.Module):
-    """What Megatron-LM wraps a chunk in, for data parallelism."""
+    """A chunk's data-parallel wrapper, as in Megatron-LM."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def batches() -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def forward_step(data: Iterator[tuple[Tensor, Tensor]], model: nn.Module) -> tuple[Tensor, Any]:
-    """What a training script gives Megatron-LM."""
+    """Forward step function of a training script for Megatron-LM."""
     inputs, targets = next(data)
 
     def loss_function(output: Tensor, non_loss_data: bool = False) -> Any:
@@ -132,12 +132,12 @@ def meet(rank: int, count: int, folder: Path) -> SimpleNamespace:
 def chunks_of(rank: int, placement: Placement, given: Any, wrap: bool = True) -> list[nn.Module]:
     """The chunks of a rank."""
     num_stages = len(placement.blocks) // 2
-    own = [Chunk(stage, num_stages, given) for stage in range(rank, num_stages, placement.num_devices)]
-    return [Wrapped(chunk) if wrap else chunk for chunk in own]
+    chunks = [Chunk(stage, num_stages, given) for stage in range(rank, num_stages, placement.num_devices)]
+    return [Wrapped(chunk) if wrap else chunk for chunk in chunks]
 
 
 def step(
-    function: MegatronOrder | Callable[..., Any], chunks: list[nn.Module], found: Any, **others: Any
+    function: MegatronOrder | Callable[..., Any], chunks: list[nn.Module], groups: Any, **others: Any
 ) -> list[Any]:
     """An iteration as Megatron-LM's training asks for it."""
     arguments: dict[str, Any] = {
@@ -149,11 +149,11 @@ def step(
         "micro_batch_size": MICRO_BATCH,
         "decoder_seq_length": None,
         "forward_only": False,
-        "pg_collection": found,
+        "pg_collection": groups,
     }
     return function(**arguments | others)
 
 
 def gradients(chunks: list[nn.Module]) -> list[Tensor]:
     """Gradients of the chunks, in order."""
-    return [each.grad for chunk in chunks for each in chunk.parameters() if each.grad is not None]
+    return [param.grad for chunk in chunks for param in chunk.parameters() if param.grad is not None]

@@ -17,7 +17,7 @@ from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible
 
 
 def options_for(placement: Placement, folder: Path, number: int) -> list[str]:
-    """Write a placement; return the options with which a command searches it for so many micro-batches."""
+    """Write a placement; return a command's options to search it for a number of micro-batches."""
     path = write_text(folder / "placement.yaml", placement_to_yaml(placement))
     return ["placement=file", f"placement.path={path}", f"search.num_micro_batches={number}"]
 
@@ -57,14 +57,14 @@ def recomputed() -> Schedule:
 
 
 def offloading(slowed: float = 1.0) -> Placement:
-    """Return a device that may send what it keeps to its host, on two more streams.
+    """Return a device that may offload activations to its host, on two more streams.
 
     Args:
         slowed: Times as long that computing takes beside sending; 1 for no such rule.
     """
     out = Block("O0", Kind.F, (0,), 3, -4, ("F0",), stream="copy_out", host_memory=4)
     back = Block("I0", Kind.B, (0,), 3, 4, ("O0",), stream="copy_in", host_memory=-4)
-    none = [replace(each, time=0, memory=0, host_memory=0) for each in (out, back)]
+    none = [replace(block, time=0, memory=0, host_memory=0) for block in (out, back)]
     return Placement(
         "offloading",
         1,
@@ -183,4 +183,4 @@ def swapping() -> Schedule:
         (11, 1, "B"),
     )
     placement = Placement("swapping", 1, blocks, memory=(4,), host_memory=(4,))
-    return Schedule(placement, 2, tuple(ScheduledBlock(*each) for each in starts))
+    return Schedule(placement, 2, tuple(ScheduledBlock(*start) for start in starts))

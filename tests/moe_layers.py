@@ -30,7 +30,7 @@ def moe_stages(stages: Sequence[tuple[int, ...]], with_head: bool = False) -> Pl
         before = backward[-1].name if backward else block.name
         after = tuple(dict.fromkeys((before, block.name)))
         backward.append(replace(block, name=block.name.replace("_F", "_B"), kind=Kind.B, after=after))
-    return Placement("moe", 1 + max(max(each) for each in stages), (*forward, *backward))
+    return Placement("moe", 1 + max(max(stage) for stage in stages), (*forward, *backward))
 
 
 def moe_schedule(placement: Placement, num_micro_batches: int) -> Schedule:

@@ -105,7 +105,7 @@ def _memory_fits(placement: Placement, period: int, starts: dict[str, int]) -> b
 
 
 def _units(block: Block, device: int) -> int:
-    """What a block takes on one of its devices."""
+    """Memory that a block allocates on one of its devices."""
     if not isinstance(block.memory, tuple):
         return block.memory
     return dict(zip(block.devices, block.memory, strict=True))[device]
@@ -130,7 +130,7 @@ def min_makespan(placement: Placement, num_micro_batches: int) -> int | None:
         for name, n in names:
             block = placement.by_name[name]
             inputs = [(a, k) for a in block.after for k in (runs[a] if block.kind is Kind.O else (n,))]
-            if (name, n) in ends or any(each not in ends for each in inputs):
+            if (name, n) in ends or any(source not in ends for source in inputs):
                 continue
             holds = [h + (_units(block, d) if d in block.devices else 0) for d, h in enumerate(held)]
             if placement.memory is not None and any(
@@ -171,9 +171,9 @@ def min_makespan_of_modes(placement: Placement, chosen: Sequence[Chosen]) -> int
             for order in itertools.permutations(
                 (block.name, n) for block in placement.on(device) for n in numbers
             )
-            if all(next(name for name, each in order if each == n).startswith("F") for n in numbers)
+            if all(next(name for name, number in order if number == n).startswith("F") for n in numbers)
         ]
         for device in range(placement.num_devices)
     )
-    found = valid_schedules(placement, len(chosen), itertools.product(*orders), chosen)
-    return min(schedule.makespan for schedule in found)
+    schedules = valid_schedules(placement, len(chosen), itertools.product(*orders), chosen)
+    return min(schedule.makespan for schedule in schedules)

@@ -1,4 +1,4 @@
-"""What must hold of a trace file for Perfetto to show it as it is meant; shares no code with the writer."""
+"""Rules of a trace file that Perfetto shows as it is meant; no code is shared with the writer."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def _of_events(events: list[Event]) -> Iterator[str]:
 
 
 def _slices(events: list[Event]) -> dict[int, list[Event]]:
-    found = defaultdict(list)
+    by_thread = defaultdict(list)
     for event in sorted((e for e in events if e["ph"] == "X"), key=lambda e: float(e["ts"])):
-        found[event["tid"]].append(event)
-    return found
+        by_thread[event["tid"]].append(event)
+    return by_thread
 
 
 def _of_slices(events: list[Event]) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _of_arrows(events: list[Event]) -> Iterator[str]:
             yield f"arrow {number}: has ends of different names"
         for event in (begin, end):
             if not any(
-                each["ts"] - HALF_NS_IN_US <= event["ts"] < each["ts"] + each["dur"]
-                for each in slices[event["tid"]]
+                span["ts"] - HALF_NS_IN_US <= event["ts"] < span["ts"] + span["dur"]
+                for span in slices[event["tid"]]
             ):
                 yield f"{event}: is in no slice"

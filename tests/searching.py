@@ -1,4 +1,4 @@
-"""What a search knows, a budget, and a schedule shortened, for tests of single procedures."""
+"""Search states, budgets and shortened schedules, for tests of single procedures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def state_of(
     bound: Fraction | None = None,
     seed: int = 0,
 ) -> Known:
-    """Return what a search knows that has one repetend."""
+    """Return the state of a search that has at most one repetend."""
     state = Known(placement, sizes, period_bound(placement) if bound is None else bound, seed=seed)
     return state if repetend is None else state.taking(Start(repetend, "test"))
 
@@ -39,7 +39,7 @@ def budget(until: float = math.inf) -> Budget:
 
 
 def improve(schedule: Schedule, effort: Effort, **options: Any) -> Improvement:
-    """Return what orders a schedule anew, at its end: a proof, a limit or a Ctrl-C."""
+    """Reorder a schedule until a proof, a limit or a Ctrl-C; return the finished improvement."""
     running = Improvement(schedule, effort, **options)
     with INTERRUPTS.answered(), contextlib.suppress(OutOfTimeError):
         running.go_on()

@@ -1,4 +1,4 @@
-"""What the tests of the server share: servers to ask, in this process or one of their own, and small jobs."""
+"""Servers for tests, in this process or one of their own, and small jobs for them."""
 
 import json
 import subprocess
@@ -44,8 +44,8 @@ def registration(schedule: Schedule | None = None, num_plans: int = 20) -> dict[
 def upload_of(profile: Profile, *blocks: str) -> dict[str, Any]:
     """Return the body with the points of some blocks, of all if none are named."""
     points = {
-        name: [{"clock_mhz": p.clock_mhz, "time_ms": p.time_ms, "energy_mj": p.energy_mj} for p in each]
-        for name, each in profile.points.items()
+        name: [{"clock_mhz": p.clock_mhz, "time_ms": p.time_ms, "energy_mj": p.energy_mj} for p in points]
+        for name, points in profile.points.items()
         if name in blocks or not blocks
     }
     return {"blocking_power_w": profile.blocking_power_w, "blocks": points}

@@ -29,7 +29,7 @@ def lines_of_code(text: str) -> int:
 
 
 def sizes() -> dict[str, list[int]]:
-    """Return lines and lines of code of each package and, as ``package/room``, of what is in it."""
+    """Return lines and lines of code of each package and, as ``package/room``, of its rooms."""
     lines, code = Counter[str](), Counter[str]()
     for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
         text = path.read_text(encoding="utf-8")

@@ -56,7 +56,7 @@ def two_nodes() -> Iterator[None]:
             (folder / name).mkdir()
         with ExitStack() as sockets:
             free = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
-            ports = [each.getsockname()[1] for each in free]
+            ports = [sock.getsockname()[1] for sock in free]
         configuration = folder / "slurm.conf"
         configuration.write_text(CONFIGURATION.format(folder=folder, ports=ports))
         (folder / "munge.key-file").write_bytes(os.urandom(128))
@@ -88,7 +88,7 @@ def until(happens: Callable[[], object], seconds: float = 120.0) -> None:
 
 
 def _kill_all(configuration: Path, daemons: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Kill all processes of a Slurm but this one: its daemons, and what jobs have left."""
+    """Kill all processes of a Slurm but this one: its daemons, and leftovers of jobs."""
     sign = f"SLURM_CONF={configuration}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):

@@ -35,7 +35,7 @@ def write_profile(folder: Path, blocks: int = 2) -> Path:
 
 
 def _layers(of_four: dict[str, Any], blocks: int) -> dict[str, Any]:
-    """Return the entries of embedding, so many blocks and head, of those of a model with two blocks."""
+    """Return the entries of embedding, `blocks` blocks and head, from a model with two blocks."""
     inner = {str(i): of_four["1"] for i in range(1, blocks + 1)}
     return {"0": of_four["0"]} | inner | {str(blocks + 1): of_four["3"]}
 

@@ -1,4 +1,4 @@
-"""What tests of runs share: a small model, changed programs, and what a run was compared with."""
+"""Small runs for tests: a model, changed programs, and comparisons with the reference."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def with_modes(placement: Placement) -> Placement:
             continue
         again = [stage[0], replace(stage[1], time=stage[1].time + stage[0].time), *stage[2:]]
         host = 2 * int(stage[0].memory)  # type: ignore[call-overload]
-        away = [replace(each, time=each.time + 1) for each in stage]
+        away = [replace(block, time=block.time + 1) for block in stage]
         away[0] = replace(away[0], host_memory=host)
         away[-1] = replace(away[-1], host_memory=-host)
         choices = Choice("keep"), Choice("recompute", tuple(again)), Choice("offload", tuple(away))
         decisions.append(Decision(choices))
-        blocks |= {each.name: replace(each, memory=3 * int(each.memory)) for each in stage}  # type: ignore[call-overload]
+        blocks |= {block.name: replace(block, memory=3 * int(block.memory)) for block in stage}  # type: ignore[call-overload]
     return replace(placement, blocks=tuple(blocks.values()), decisions=tuple(decisions))
 
 
@@ -93,15 +93,15 @@ def in_modes(schedule: Schedule, mode_of: Callable[[int, int], int]) -> Schedule
 def chain_of(
     *stages: tuple[tuple[int, ...], int], nodes: tuple[int, ...] | None = None, split_backward: bool = False
 ) -> Placement:
-    """Return a chain of stages, each on its devices in so many groups, and their backward."""
+    """Return a chain of stages, each with devices and a data-parallel size, and their backward."""
     kind = Kind.I if split_backward else Kind.B
     line = [Block(f"F{i}", Kind.F, on, 1, data_parallel=groups) for i, (on, groups) in enumerate(stages)]
-    line += [replace(each, name=each.name.replace("F", kind), kind=kind) for each in reversed(line)]
-    linked = [replace(each, after=(line[i - 1].name,) if i else ()) for i, each in enumerate(line)]
+    line += [replace(block, name=block.name.replace("F", kind), kind=kind) for block in reversed(line)]
+    linked = [replace(block, after=(line[i - 1].name,) if i else ()) for i, block in enumerate(line)]
     if split_backward:
         linked += [
-            replace(each, name=each.name.replace("I", "W"), kind=Kind.W, after=(each.name,))
-            for each in line[len(stages) :]
+            replace(block, name=block.name.replace("I", "W"), kind=Kind.W, after=(block.name,))
+            for block in line[len(stages) :]
         ]
     return Placement("chain", 1 + max(d for on, _ in stages for d in on), tuple(linked), nodes=nodes)
 
@@ -114,7 +114,7 @@ def on_gpus(placement: Placement, num_gpus: int, groups: int = 1) -> Placement:
 
 
 HIDDEN = TensorSpec("float64", (1, 4, 4))
-"""What most messages carry in these tests."""
+"""Tensor of most messages in these tests."""
 
 
 def with_hidden_forms(programs: Programs) -> Programs:
@@ -127,21 +127,21 @@ def comparison_of(measurement: Measurement) -> ReferenceComparison:
     return measurement.comparison
 
 
-def errors(found: ReferenceComparison) -> tuple[float, float, float]:
-    """Return those of losses, gradients and parameters; 0 is equality of every bit."""
-    return found.max_loss_error, found.max_gradient_error, found.max_parameter_error
+def errors(comparison: ReferenceComparison) -> tuple[float, float, float]:
+    """Return the largest errors of losses, gradients and parameters; 0 means equal in every bit."""
+    return comparison.max_loss_error, comparison.max_gradient_error, comparison.max_parameter_error
 
 
-def require_exact(found: ReferenceComparison) -> None:
-    """Require the bits of the replay, and those of the model in one piece."""
-    assert found.bitwise_equal
-    assert errors(found) == (0, 0, 0)
+def require_exact(comparison: ReferenceComparison) -> None:
+    """Require equality in every bit with the replay and with the unpipelined model."""
+    assert comparison.bitwise_equal
+    assert errors(comparison) == (0, 0, 0)
 
 
-def require_equal(found: ReferenceComparison) -> None:
+def require_equal(comparison: ReferenceComparison) -> None:
     """Require the bits of the replay, and the model in one piece but for the order of sums."""
-    assert found.bitwise_equal
-    assert found.is_equal, found
+    assert comparison.bitwise_equal
+    assert comparison.is_equal, comparison
 
 
 def launched(
@@ -171,7 +171,7 @@ def edited(programs: Programs, device: int, edit: Callable[[list[Instruction]], 
 
 
 def change(script: Path, old: str, new: str) -> int:
-    """Replace what a script has once; return its line."""
+    """Replace text that a script has once; return its line."""
     text = script.read_text()
     assert text.count(old) == 1, text
     script.write_text(text.replace(old, new))

@@ -12,10 +12,10 @@ import numpy as np
 from placements.planners.stage_solver import StageProblem, StageSolution, StrategyCosts, peak_mib, weigh
 
 
-def options_of(*columns: Sequence[float], num_micro_batches: int = 1) -> StrategyCosts:
-    """Columns of `StrategyCosts` from the time to transient memory, what is recomputed, and the layout."""
+def made_costs(*columns: Sequence[float], num_micro_batches: int = 1) -> StrategyCosts:
+    """Columns of `StrategyCosts` from the time to transient memory, recomputation, and the layout."""
     *numbers, recomputed, layout = map(np.array, columns)
-    time_ms, sync_ms, *memory = (each.astype(float) for each in numbers)
+    time_ms, sync_ms, *memory = (column.astype(float) for column in numbers)
     cost_ms = time_ms + sync_ms / num_micro_batches
     return StrategyCosts(*[cost_ms, time_ms, sync_ms, *memory, 2 * layout + recomputed])
 
@@ -24,8 +24,8 @@ def some_options(rng: random.Random, count: int, num_layouts: int, most: int = 1
     """Whole numbers, so that sums in any order are equal."""
     transient = 2 * rng.choice([0, 3, most])
     ranges = (1, most), (0, 4), (0, most), (0, most), (0, transient), (0, 1), (0, num_layouts - 1)
-    columns = ([rng.randint(*each) for _ in range(count)] for each in ranges)
-    return options_of(*columns, num_micro_batches=rng.choice([1, 2, 4]))
+    columns = ([rng.randint(*limits) for _ in range(count)] for limits in ranges)
+    return made_costs(*columns, num_micro_batches=rng.choice([1, 2, 4]))
 
 
 def some_stage(rng: random.Random, sizes: tuple[int, ...], count: int, num_layouts: int) -> StageProblem:
@@ -36,12 +36,12 @@ def some_stage(rng: random.Random, sizes: tuple[int, ...], count: int, num_layou
     runs = [(some_options(rng, rng.randint(1, count), num_layouts),) * size for size in sizes]
     layers = tuple(itertools.chain(*runs))
     stage = StageProblem(layers, 1.0 * transitions, rng.randint(1, 4), 0.0)
-    peaks = [peak_mib(stage, [rng.randrange(len(each.piece)) for each in layers]) for _ in range(20)]
+    peaks = [peak_mib(stage, [rng.randrange(len(layer.piece)) for layer in layers]) for _ in range(20)]
     return replace(stage, capacity_mib=rng.choice(peaks) - rng.choice([0, 0, 5]))
 
 
 def every_choice(stage: StageProblem) -> Iterator[StageSolution]:
-    for choice in itertools.product(*(range(len(each.piece)) for each in stage.layers)):
+    for choice in itertools.product(*(range(len(layer.piece)) for layer in stage.layers)):
         yield weigh(stage, choice)
 
 

@@ -81,7 +81,7 @@ def small_problems(draw: st.DrawFn) -> tuple[Placement, int]:
 
 
 def with_transfer(placement: Placement, ticks: int) -> Placement:
-    """The placement with so many ticks between blocks on different devices."""
+    """The placement with a transfer of `ticks` between blocks on different devices."""
     on = {block.name: block.devices for block in placement.blocks}
     hops = [(a, b.name, ticks) for b in placement.blocks for a in b.after if on[a] != b.devices]
     return replace(placement, transfer=tuple(hops))
@@ -102,7 +102,7 @@ def with_transient(draw: st.DrawFn, **options: Any) -> Placement:
 
 
 def _mirrored(forward: list[Block], times: list[int]) -> list[Block]:
-    """The backward of each forward block, after it and after the backward of those that use its output."""
+    """The backward of each forward block, after it and after the backward of its output's users."""
     users = {block.name: [user.name for user in forward if block.name in user.after] for block in forward}
     return [
         Block(
@@ -203,7 +203,7 @@ def _split(placement: Placement) -> Placement:
 
 
 def crossed() -> Placement:
-    """Each device alone could do it, but whichever starts holds what the other waits for."""
+    """Each device alone could do it, but the first to start holds the memory that the other needs."""
     blocks = (
         Block("F0", Kind.F, (0,), 1, 1),
         Block("F1", Kind.F, (1,), 1, 1),

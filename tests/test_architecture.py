@@ -107,7 +107,7 @@ def imported(path: Path) -> frozenset[str]:
 
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """Return what can import something."""
+    """Return the syntax nodes that can import something."""
     kinds = ast.Import | ast.ImportFrom | ast.keyword | ast.Call
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
@@ -152,7 +152,7 @@ def guide(package: Path) -> str:
 
 
 def listed(package: Path) -> list[str]:
-    """Return what the guide of a package names, in its order: the lines that are indented by four."""
+    """Return the names in a package's guide, in its order: the lines that are indented by four."""
     rows = [line.strip() for line in guide(package).splitlines() if re.match(r" {4}\w", line)]
     return [name for row in rows for name in re.split(r"\s{2,}", row)[0].split(", ")]
 
@@ -167,20 +167,20 @@ def test_imports_go_left_only_and_to_rooms_above() -> None:
     def place_of(module: str) -> tuple[int, int]:
         return place[".".join(module.split(".")[:2])]
 
-    found = modules()
+    paths = modules()
     wrong = {
         f"{name} imports {other}"
-        for name, path in found.items()
-        for other in own_imports(path, found.keys())
+        for name, path in paths.items()
+        for other in own_imports(path, paths.keys())
         if name not in (*LAYERS, *FRONT_DOOR) and place_of(other) > place_of(name)
     }
     assert not wrong
 
 
 def test_the_front_door_is_all_that_schedsearch_knows_of_later_layers() -> None:
-    found = modules()
+    paths = modules()
     for name, layers in FRONT_DOOR.items():
-        others = {other.split(".")[0] for other in own_imports(found[name], found.keys())}
+        others = {other.split(".")[0] for other in own_imports(paths[name], paths.keys())}
         assert others <= {"schedsearch", *layers}
     later = {module for module in schedsearch._HOME if module.split(".")[0] in ("runtime", "experiments")}
     assert later == {"runtime"}
@@ -210,8 +210,8 @@ def test_front_doors_alone_import_by_name() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    found = modules()
-    edges = ((name, other) for name, path in found.items() for other in own_imports(path, found.keys()))
+    paths = modules()
+    edges = ((name, other) for name, path in paths.items() for other in own_imports(path, paths.keys()))
     circles = nx.strongly_connected_components(nx.DiGraph(edge for edge in edges if edge[0] != edge[1]))
     assert not [sorted(circle) for circle in circles if len(circle) > 1]
 
@@ -276,7 +276,7 @@ HEAVY = {
 
 
 def modules_after(code: str) -> set[str]:
-    """Return what a fresh process has loaded after some lines of Python."""
+    """Return the modules that a fresh process has loaded after some lines of Python."""
     code = f"{code}\nimport sys; print(*sys.modules)"
     return set(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split())
 
@@ -298,9 +298,9 @@ def test_nor_does_a_run_or_a_loop_of_ones_own(launcher: str, tmp_path: Path) -> 
     imports = "import runtime; runtime.Pipeline\nfrom runtime.launch import RunOptions, launch\n"
     assert not HEAVY & modules_after(imports + run)
     if launcher == "fork":
-        found = of_device.read_text().split()
-        assert "runtime.loops.train" in found
-        assert not HEAVY & set(found)
+        loaded = of_device.read_text().split()
+        assert "runtime.loops.train" in loaded
+        assert not HEAVY & set(loaded)
 
 
 WITHOUT_TORCH = [

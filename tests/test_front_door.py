@@ -172,16 +172,16 @@ def test_the_package_has_its_version_and_the_pipeline() -> None:
 
 
 def test_no_message_or_help_sends_to_a_page_that_a_wheel_lacks() -> None:
-    """Docstrings may; what a user of the wheel reads has to say it itself."""
+    """Docstrings may; texts for users of the wheel have to say it themselves."""
     every = (option for command in names() for option in command_options(command))
     texts = [option for option in every if "docs/" in option.meaning]
     sources = (path for layer in (*PACKAGES, "schedsearch") for path in (ROOT / layer).rglob("*.py"))
-    says = [path for path in sources if re.search(r"see docs/\S+\"", path.read_text(encoding="utf-8"))]
-    assert not texts + [path for path in says if "benchmarks" not in path.parts]
+    matches = [path for path in sources if re.search(r"see docs/\S+\"", path.read_text(encoding="utf-8"))]
+    assert not texts + [path for path in matches if "benchmarks" not in path.parts]
 
 
 def test_the_version_has_one_source() -> None:
-    """What `importlib.metadata` says is not there in a checkout that is not installed."""
+    """A checkout that is not installed has no version in `importlib.metadata`."""
     assert f"version: {schedsearch.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     sources = (path for layer in (*PACKAGES, "schedsearch") for path in (ROOT / layer).rglob("*.py"))
     assert not [path for path in sources if 'version("schedsearch")' in path.read_text(encoding="utf-8")]

@@ -45,17 +45,17 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "zero_bubble_real_times": {"num_devices": 2, "num_micro_batches": 4, "work_limit": 2.5},
 }
-"""What is put in the place of a notebook's parameters."""
+"""Values in the place of a notebook's parameters."""
 
 
 def cells(text: str) -> list[tuple[str, str]]:
     """Return the heads and the codes of the cells that are no text."""
-    found = [each.partition("\n") for each in text.split("\n# %%")[1:]]
-    return [(head, code) for head, _, code in found if "[markdown]" not in head]
+    parts = [cell.partition("\n") for cell in text.split("\n# %%")[1:]]
+    return [(head, code) for head, _, code in parts if "[markdown]" not in head]
 
 
 def run(name: str) -> list[Any]:
-    """Run a notebook with the parameters of `SMALL`; return what its cells show."""
+    """Run a notebook with the parameters of `SMALL`; return its cells' outputs."""
     names: dict[str, Any] = {"__name__": name}
     shown = []
     for head, code in cells((NOTEBOOKS / f"{name}.py").read_text()):
@@ -91,13 +91,13 @@ def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plt, "show", lambda: None)
     with mpl.rc_context({"backend": "Agg"}):
         shown = run(name)
-    figures = [each for each in shown if isinstance(each, Figure)] + list(map(plt.figure, plt.get_fignums()))
+    figures = [fig for fig in shown if isinstance(fig, Figure)] + list(map(plt.figure, plt.get_fignums()))
     plt.close("all")
     assert figures, "it draws something"
     assert all(axes.has_data() for figure in figures for axes in figure.axes if axes.get_visible())
-    tables = [each for each in shown if hasattr(each, "columns")]
+    tables = [table for table in shown if hasattr(table, "columns")]
     assert tables, "it shows a table"
-    assert all(len(each) for each in tables)
+    assert all(len(table) for table in tables)
     assert not list(tmp_path.iterdir()), "and leaves no file behind"
 
 
@@ -129,8 +129,8 @@ def test_a_figure_is_shown_once(
     monkeypatch.setattr(shell.display_pub, "publish", lambda data, *_, **__: shown.append(data))
     try:
         shell.history_manager.enabled = False
-        for each in (SHOWS, cell, "1"):
-            shell.run_cell(each)
+        for code in (SHOWS, cell, "1"):
+            shell.run_cell(code)
     finally:
         shell.clear_instance()
     assert len([data for data in shown if "image/png" in data]) == num_images

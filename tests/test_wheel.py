@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and commands run from it in a folder that is no checkout."""
+"""The wheel: its files, and commands run from it in a folder that is no checkout."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, source)
     alone = ("--no-deps", "--no-build-isolation", "--no-index")
     run(sys.executable, "-m", "pip", "wheel", *alone, "--wheel-dir", source / "dist", source)
-    (found,) = (source / "dist").glob("*.whl")
-    return found
+    (path,) = (source / "dist").glob("*.whl")
+    return path
 
 
 def test_a_wheel_has_what_commands_need_and_no_more(wheel: Path) -> None:

@@ -133,14 +133,14 @@ def _run_rank(folder: Path, rank: int, order: TorchOrder, form: str) -> None:
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=len(order.cells)
     )
     model = stages_of_model(len(order.rank_of))
-    own = [stage for stage, where in order.rank_of.items() if where == rank]
-    stages = [PipelineStage(model[stage], stage, len(model), torch.device("cpu")) for stage in own]
+    ids = [stage for stage, where in order.rank_of.items() if where == rank]
+    stages = [PipelineStage(model[stage], stage, len(model), torch.device("cpu")) for stage in ids]
     number = num_micro_batches(order)
     schedule = _PipelineScheduleRuntime(stages, number, loss_fn=nn.functional.cross_entropy)
     schedule._load_csv(str(folder / "order.csv"), format=form)  # type: ignore[arg-type]
     inputs, targets = batch(number)
-    schedule.step(*([inputs] if 0 in own else []), **({"target": targets} if len(model) - 1 in own else {}))
-    for stage in own:
+    schedule.step(*([inputs] if 0 in ids else []), **({"target": targets} if len(model) - 1 in ids else {}))
+    for stage in ids:
         gradients = [parameter.grad for parameter in model[stage].parameters()]
         torch.save(gradients, folder / f"stage_{stage}.pt")
     dist.barrier()

@@ -7,7 +7,7 @@ from schedsearch.schedule import Instance, Schedule
 from schedsearch.semantics.versions import Updates, WeightMode, WeightVersions, find_versions
 
 
-def orders_of(schedule: Schedule) -> list[tuple[Instance, ...]]:
+def device_orders(schedule: Schedule) -> list[tuple[Instance, ...]]:
     """Return the order of each device, optimizer blocks aside."""
     schedule = schedule.per_micro_batch
     return [schedule.order(device) for device in range(schedule.placement.num_devices)]
@@ -24,4 +24,4 @@ def versions_of(schedule: Schedule, mode: str, micro_batches_per_update: int = 1
         if half is not None
     }
     updates = Updates(WeightMode(mode), micro_batches_per_update)
-    return find_versions(placement, orders_of(schedule), schedule.num_micro_batches, updates, pairs)
+    return find_versions(placement, device_orders(schedule), schedule.num_micro_batches, updates, pairs)

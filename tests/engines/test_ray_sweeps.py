@@ -43,11 +43,11 @@ def cluster() -> Iterator[Any]:
     """Start a cluster of Ray, with ports and a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="ray") as folder:  # short: sockets are in it
         node = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80_000_000}
-        found = cluster_utils.Cluster(initialize_head=True, head_node_args=node | {"temp_dir": folder})
+        ray_cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=node | {"temp_dir": folder})
         try:
-            yield found
+            yield ray_cluster
         finally:
-            found.shutdown()
+            ray_cluster.shutdown()
 
 
 def started(sweep: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
@@ -65,7 +65,7 @@ def started(sweep: Path, *options: str, **environment: str) -> subprocess.Popen[
 
 
 def wait_for_points(sweep: Path, number: int, status: str) -> None:
-    """Wait until so many points of a sweep have a record with a status."""
+    """Wait until a number of points of a sweep have a record with this status."""
     for _ in range(600):
         records = [json.loads(path.read_text()) for path in sweep.rglob("result.json")]
         if sum(record["status"] == status for record in records) >= number:
@@ -83,14 +83,7 @@ def test_a_sweep_outlives_a_node_and_a_point_that_always_dies(cluster: Any, tmp_
     output, errors = sweep.communicate()
     assert sweep.returncode == 1, errors
     table = collect(tmp_path).set_index("search.seed")
-    assert dict(table["status"]) == {
-        -1: "rejected",
-        0: "done",
-        1: "done",
-        2: "done",
-        3: "done",
-        4: "failed",
-    }
+    assert dict(table["status"]) == {-1: "rejected", 0: "done", 1: "done", 2: "done", 3: "done", 4: "failed"}
     assert "died each time" in table["message"][4]
     assert "6 of 6" in output and "raylet" not in output + errors
     assert len(errors.splitlines()) == 3, "the two points, and how to go on"
@@ -118,12 +111,12 @@ def test_an_interrupted_sweep_goes_on(cluster: Any, tmp_path: Path) -> None:
 
 def test_independent_calls_are_tasks_of_the_cluster(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    found = side_by_side([os.getpid, os.getpid, partial(pow, 2, 3)], 2)
-    assert found[2] == 8 and not {None, os.getpid()} & set(found)
+    results = side_by_side([os.getpid, os.getpid, partial(pow, 2, 3)], 2)
+    assert results[2] == 8 and not {None, os.getpid()} & set(results)
 
 
 def test_workers_of_a_search_are_tasks_of_the_cluster(cluster: Any, tmp_path: Path) -> None:
-    """The schedule is that of processes of this machine; the node of a worker may die."""
+    """Local processes find the same schedule; the node of a worker may die."""
     words = ["placement=nn_shape", "search.memory=8", "search.num_micro_batches=32", "search.workers=2"]
 
     def searched(name: str, limit: str, **environment: str) -> subprocess.Popen[str]:

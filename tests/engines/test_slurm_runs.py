@@ -67,9 +67,9 @@ def test_a_device_that_cannot_start_ends_the_others(slurm: None, scripts: Path, 
 def test_nodes_may_have_different_numbers_of_tasks() -> None:
     task = {"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "0", "SLURM_PROCID": "8", "SLURM_LOCALID": "0"}
     task |= {"SLURM_NODEID": "2", "SLURM_STEP_NUM_TASKS": "10", "SLURM_STEP_TASKS_PER_NODE": "4(x2),2"}
-    found = environment_of_task(task | {"MASTER_ADDR": "head"})
-    assert (found["RANK"], found["WORLD_SIZE"], found["LOCAL_WORLD_SIZE"]) == ("8", "10", "2")
-    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("head", "21271")
+    env = environment_of_task(task | {"MASTER_ADDR": "head"})
+    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]) == ("8", "10", "2")
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("head", "21271")
     assert environment_of_task({"SLURM_PROCID": "0"}) == {}, "a batch script is no task of srun"
 
 

@@ -1,4 +1,4 @@
-"""Sweeps under a real Slurm: lost points are lines, what is done is kept, the table is whole in the end."""
+"""Sweeps under a real Slurm: lost points are lines, results are kept, the table is complete in the end."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Sweep:
 
     def job(self, wanted: Callable[[str, str, str], bool]) -> str:
         """Wait for a job in the queue, wanted by its id, state and node, and return its id."""
-        found: list[str] = []
+        ids: list[str] = []
 
         def is_there() -> bool:
             rows = [row.split("|") for row in said("squeue", "-hr", "-o", "%i|%T|%N").splitlines()]
-            found[:] = [name for name, state, node in rows if wanted(name, state, node)]
-            return bool(found) or self.process.poll() is not None
+            ids[:] = [name for name, state, node in rows if wanted(name, state, node)]
+            return bool(ids) or self.process.poll() is not None
 
         until(is_there)
-        assert found, self.process.communicate()
-        return found[0]
+        assert ids, self.process.communicate()
+        return ids[0]
 
     def end(self, code: int) -> tuple[list[str], list[str]]:
         """Wait for the end, and return the lines of output and of errors."""

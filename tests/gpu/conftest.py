@@ -1,4 +1,4 @@
-"""What runs on a GPU; with ``--gpu-on-cpu`` the same tests run on the CPU, as far as they can."""
+"""Fixtures of the GPU tests; with ``--gpu-on-cpu`` they run on the CPU, as far as they can."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class _Transfer:
 
 
 class LoopbackNetwork(Network):
-    """A network whose transfers are what a `Device` gets under NCCL; on the CPU they are copies."""
+    """A network with the transfers that a `Device` gets under NCCL; on the CPU they are copies."""
 
     num_messages = 0
 

@@ -58,8 +58,8 @@ def test_blocks_are_profiled_at_the_clock_that_the_gpu_has(
     large = {"hidden_size": 512, "sequence_length": 128, "micro_batch_size": 8, "dtype": "float32"}
     model = SMALL_GPT | (large if device == "cuda" else {})
     generate(lower(gpipe(v_shape(1), 2)), {}, model, tmp_path)
-    found = launched(tmp_path, 1, 9, 300, device=device, sweep=Sweep(iterations=2))
-    (profile,) = found.profiles
+    measurement = launched(tmp_path, 1, 9, 300, device=device, sweep=Sweep(iterations=2))
+    (profile,) = measurement.profiles
     assert {cost.kind for cost in profile.costs} == {"F0", "B0"}
     assert all(cost.time_ms > 0 for cost in profile.costs)
     if profile.description.startswith("times and energies"):
@@ -99,9 +99,9 @@ print("done")
 def test_groups_of_one_process_gather_and_meet(device: str, tmp_path: Path) -> None:
     """Tensors through the backend, everything else through gloo on the CPU."""
     command = [sys.executable, "-c", GROUPS, BACKENDS[device], f"file://{tmp_path / 'meeting'}"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.endswith("done\n")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("done\n")
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_the_stream_waits_for_messages_and_buffers_live_so_long(
     generate(programs, {}, model, tmp_path / "scripts")
     count = programs.placement.num_devices
     options = {"launcher": "in_process", "device": device, "blocking": blocking}
-    found = launched(tmp_path / "scripts", count, 2, 120, **options)  # type: ignore[arg-type]
+    measurement = launched(tmp_path / "scripts", count, 2, 120, **options)  # type: ignore[arg-type]
     assert LoopbackNetwork.num_messages > 0
-    assert comparison_of(found).bitwise_equal
-    assert comparison_of(found).is_equal
+    assert comparison_of(measurement).bitwise_equal
+    assert comparison_of(measurement).is_equal

@@ -1,4 +1,4 @@
-"""The real driver: what it shows, and that a right that is missing is no end."""
+"""The real driver: its readings, and a missing right, which ends nothing."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_a_device_that_waits_uses_less_than_one_that_computes(metered_gpu: NvmlG
 def test_the_counter_is_waited_for(metered_gpu: NvmlGpu) -> None:
     """After the wait it has just moved: it stands still for a moment, and moves on later."""
     meter = NvmlMeter(metered_gpu)
-    found = []
+    readings = []
     for _ in range(3):
         meter.align()
-        found.append(meter.energy_mj())
-    assert found[0] < found[1] < found[2]
+        readings.append(meter.energy_mj())
+    assert readings[0] < readings[1] < readings[2]
 
 
 def test_without_the_right_clocks_are_recorded(nvml_gpu: NvmlGpu, device: str, refused: Path) -> None:
@@ -86,8 +86,8 @@ def test_the_guard_of_these_tests_holds_in_every_process(refused: Path) -> None:
     """Else the tests before this one prove nothing, and could change the clocks of the machine."""
     pynvml = pytest.importorskip("pynvml")
     code = "import pynvml; pynvml.nvmlDeviceSetGpuLockedClocks(None, 900, 900)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert found.returncode != 0 and "Insufficient Permissions" in found.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "Insufficient Permissions" in done.stderr
     with pytest.raises(pynvml.NVMLError_NoPermission):
         pynvml.nvmlDeviceResetGpuLockedClocks(None)
     asked = ["nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"]

@@ -1,4 +1,4 @@
-"""Messages beside kernels: what a trace of the GPU shows of a pipeline whose messages go through NCCL."""
+"""Messages beside kernels: overlap in a GPU's trace of a pipeline with NCCL."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def overlap(spans: list[tuple[float, float]], others: list[tuple[float, float]])
     """Return for how long any of the first is under way while any of the others is."""
     marks = [
         (at, which, step)
-        for which, each in enumerate((spans, others))
-        for span in each
+        for which, group in enumerate((spans, others))
+        for span in group
         for at, step in zip(span, (1, -1), strict=True)
     ]
     under_way, total, before = [0, 0], 0.0, 0.0

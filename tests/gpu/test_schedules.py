@@ -49,9 +49,9 @@ def test_a_model_equals_its_replay_and_the_unpipelined_one(
 ) -> None:
     name, placement = CASES[case]
     measurement = run(lower(gpipe(placement, 3)), tmp_path, device, backend, name=name)
-    found = comparison_of(measurement)
-    assert found.bitwise_equal
-    assert found.is_equal, found
+    comparison = comparison_of(measurement)
+    assert comparison.bitwise_equal
+    assert comparison.is_equal, comparison
     here = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     assert set(measurement.device_names) == {here}
 
@@ -61,9 +61,9 @@ def test_mixed_precision_has_the_bits_of_the_replay(precision: str, device: str,
     programs = lower(gpipe(x_shape(2), 2))
     training = {"clip_grad_norm": 0.5, "zero": 1, "optimizer": "adamw"}
     options = training | {"dtype": "float32", "precision": precision}
-    found = comparison_of(run(programs, tmp_path, device, **options))
-    assert found.bitwise_equal
-    assert found.max_gradient_error <= 0.1
+    comparison = comparison_of(run(programs, tmp_path, device, **options))
+    assert comparison.bitwise_equal
+    assert comparison.max_gradient_error <= 0.1
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float64", 16), ("float32", 128), ("bfloat16", 128)])
@@ -73,18 +73,18 @@ def test_blocks_of_one_device_have_the_bits_of_the_replay_in_every_type(
     """The larger one is of the sizes that a GPU has special kernels for."""
     programs = lower(one_f_one_b(v_shape(2), 4))
     measurement = run(programs, tmp_path, device, dtype=dtype, hidden_size=size, sequence_length=size // 2)
-    found = comparison_of(measurement)
-    assert found.bitwise_equal
-    assert found.max_gradient_error <= {"float64": 1e-12, "float32": 1e-3, "bfloat16": 0.5}[dtype]
+    comparison = comparison_of(measurement)
+    assert comparison.bitwise_equal
+    assert comparison.max_gradient_error <= {"float64": 1e-12, "float32": 1e-3, "bfloat16": 0.5}[dtype]
     first, last = (sum(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
     assert first != last, "it learned nothing, so the steps are not compared"
 
 
 def test_a_split_backward_equals_the_replay(device: str, tmp_path: Path) -> None:
     programs = lower(zb_v(wave_shape(2, split_backward=True), 4))
-    found = comparison_of(run(programs, tmp_path, device))
-    assert found.bitwise_equal
-    assert found.is_equal, found
+    comparison = comparison_of(run(programs, tmp_path, device))
+    assert comparison.bitwise_equal
+    assert comparison.is_equal, comparison
 
 
 @pytest.mark.parametrize("case", ["K flava", "M gpt"])
@@ -96,13 +96,13 @@ def test_receives_posted_early_and_blocks_computed_again_change_no_bit(
     early = prefetch_receives(late, 3, None, lambda producer, consumer: 1)
     assert early.instructions != late.instructions
     check(early)
-    found = [
+    runs = [
         run(recomputed(programs, recompute), tmp_path / str(i), device, name=name, optimizer="adamw")
         for i, (programs, recompute) in enumerate([(late, []), (early, []), (late, "all"), (early, "all")])
     ]
-    assert all(comparison_of(each).bitwise_equal for each in found)
-    assert len({each.losses for each in found}) == 1
-    assert sum(found[1].peak_posted_bytes) >= sum(found[0].peak_posted_bytes)
+    assert all(comparison_of(measured).bitwise_equal for measured in runs)
+    assert len({measured.losses for measured in runs}) == 1
+    assert sum(runs[1].peak_posted_bytes) >= sum(runs[0].peak_posted_bytes)
 
 
 @pytest.mark.parametrize("case", ["K flava", "M gpt"])
@@ -110,13 +110,13 @@ def test_modes_change_no_bit(case: str, device: str, tmp_path: Path) -> None:
     """All kept, all computed again, all on the host, and each in turns."""
     name, placement = CASES[case]
     ways = [lambda *_: 0, lambda *_: 1, lambda *_: 2, lambda stage, n: (stage + n) % 3]
-    found = [
+    runs = [
         run(lower(in_modes(gpipe(placement, 4), way)), tmp_path / str(i), device, name=name)
         for i, way in enumerate(ways)
     ]
-    assert all(comparison_of(each).bitwise_equal for each in found)
-    assert len({each.losses for each in found}) == 1
-    assert sum(found[0].peak_host_bytes) == sum(found[1].peak_host_bytes) == 0 < sum(found[3].peak_host_bytes)
+    assert all(comparison_of(measured).bitwise_equal for measured in runs)
+    assert len({measured.losses for measured in runs}) == 1
+    assert sum(runs[0].peak_host_bytes) == sum(runs[1].peak_host_bytes) == 0 < sum(runs[3].peak_host_bytes)
 
 
 def test_a_resumed_run_has_the_bits_of_one_that_did_not_stop(device: str, tmp_path: Path) -> None:
@@ -155,14 +155,14 @@ def data(iteration, micro_batch):
 
 def test_dropout_falls_the_same_way_when_a_block_is_computed_again(device: str, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_MODEL)
-    found = []
+    runs = []
     for recompute in ([], "all"):
-        folder = tmp_path / f"recompute_{len(found)}"
+        folder = tmp_path / f"recompute_{len(runs)}"
         model = {"name": "module", "path": str(tmp_path / "own.py")}
         generate(recomputed(lower(gpipe(v_shape(2), 3)), recompute), {}, model, folder)
-        found.append(launched(folder, 2, 2, 120, launcher="in_process", device=device))
-    assert found[0].losses == found[1].losses
-    assert all(comparison_of(each).bitwise_equal for each in found)
+        runs.append(launched(folder, 2, 2, 120, launcher="in_process", device=device))
+    assert runs[0].losses == runs[1].losses
+    assert all(comparison_of(measured).bitwise_equal for measured in runs)
 
 
 def test_clocks_are_asked_for_in_the_order_of_the_plan_and_none_is_set(
@@ -177,14 +177,14 @@ def test_clocks_are_asked_for_in_the_order_of_the_plan_and_none_is_set(
         "B1": [705, 690, 675],
     }
     generate(programs, clocks, {"name": "gpt", **SIZES}, tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 2, 2, 120, launcher="in_process", device=device)
+    measurement = launched(tmp_path / "scripts", 2, 2, 120, launcher="in_process", device=device)
     planned = {
         index: [clocks[run.block][run.micro_batch] for run in programs.instructions[index] if _runs(run)] * 2
         for index in range(2)
     }
-    assert {index: list(asked) for index, asked in found.clock_requests.items()} == planned
+    assert {index: list(asked) for index, asked in measurement.clock_requests.items()} == planned
     reason = "all devices share one GPU" if device == "cuda" else "the script runs on the CPU"
-    assert found.clock_backend == f"clocks are recorded only: {reason}"
+    assert measurement.clock_backend == f"clocks are recorded only: {reason}"
     assert refused.read_text() == ""
 
 

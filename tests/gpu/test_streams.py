@@ -37,7 +37,7 @@ def hand_over(stream: Stream, follower: StreamClock) -> None:
 
 
 def await_requests(clock: RecordingClock, count: int) -> list[int]:
-    """Return what was passed on, as soon as it is so much; give up after a long while."""
+    """Return the requests passed on, once there are `count`; give up after 300 s."""
     deadline = time.monotonic() + 300
     while len(clock.requests) < count and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -70,9 +70,9 @@ def test_lengths_are_those_of_the_blocks(stream: Stream) -> None:
     hand_over(stream, follower)
     stream.synchronize()
     follower.step()
-    found = [follower._length_s[run.block, run.clock_mhz] for run in RUNS]
-    assert found[0] > found[2] > found[1] > 0
-    for length_s, asked_s in zip(found, LENGTHS_S, strict=True):
+    lengths_s = [follower._length_s[run.block, run.clock_mhz] for run in RUNS]
+    assert lengths_s[0] > lengths_s[2] > lengths_s[1] > 0
+    for length_s, asked_s in zip(lengths_s, LENGTHS_S, strict=True):
         assert asked_s / 4 < length_s < asked_s * 4, "the unit is the second"
 
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from one_line_errors import raises_line
 from places import SHARED_DATA
-from told import told
 
 from placements.cluster import CLUSTERS, Cluster, GpusError, Nodes, read_cluster
 from placements.gpus import A100_SXM_80GB, GPUS, V100_SXM_32GB
@@ -116,17 +116,17 @@ def test_names() -> None:
     ],
 )
 def test_a_wrong_name_is_told_in_one_line(text: str, options: dict[str, float], message: str) -> None:
-    with told(GpusError, message):
+    with raises_line(GpusError, message):
         read_cluster(text, **options)  # type: ignore[arg-type]
 
 
 def test_wrong_groups() -> None:
     for (first, count), why in (((0, 9), "9 GPUs from 0 on"), ((-1, 1), "1 GPUs from -1 on")):
-        with told(GpusError, f"count: {why} are not all in a cluster of 8"):
+        with raises_line(GpusError, f"count: {why} are not all in a cluster of 8"):
             PLAIN.group(first, count)
-    with told(GpusError, "degree: 3 GPUs that are 1 apart do not divide a group of 8"):
+    with raises_line(GpusError, "degree: 3 GPUs that are 1 apart do not divide a group of 8"):
         PLAIN.whole.all_gather_ms(1.0, 3)
-    with told(GpusError, "count: 0 GPUs from 0 on are not all in a cluster of 0"):
+    with raises_line(GpusError, "count: 0 GPUs from 0 on are not all in a cluster of 0"):
         Cluster((), 1.0).group(0, 0)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements import OperatingPoint, Profile, ProfileError
 from placements.profiles.operating_point import Clock, config_of
@@ -59,7 +59,7 @@ def test_reads_stages_of_zeus_and_scales(tmp_path: Path) -> None:
     ],
 )
 def test_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
-    with told(ProfileError, f"{tmp_path / 'profile.csv'}: ", has=message):
+    with raises_line(ProfileError, f"{tmp_path / 'profile.csv'}: ", has=message):
         read(tmp_path, text)
 
 
@@ -86,7 +86,7 @@ def test_writes_what_it_reads(tmp_path: Path) -> None:
 def test_requires_every_block() -> None:
     stage_profile(4).require(v_shape(4))
     stage_profile(4).require(v_shape(4, inference=True))
-    with told(ProfileError, match=r"lacks F2, F3, B3, B2 of v_shape, it has F0, B0, F1, B1; profile"):
+    with raises_line(ProfileError, match=r"lacks F2, F3, B3, B2 of v_shape, it has F0, B0, F1, B1; profile"):
         stage_profile(2).require(v_shape(4))
     with pytest.raises(ProfileError, match=r"lacks E, EB of m_shape, it has F0, B0"):
         stage_profile(4).require(m_shape(4))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 from hypothesis import given
+from one_line_errors import raises_line
 from strategies import placements as random_placements
-from told import told
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.placement_file import (
@@ -168,7 +168,7 @@ def test_wrong_input_is_one_line_with_file_field_and_remedy(
 ) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(yaml.safe_dump(changed(path, value)))
-    with told(PlacementError, f"{file}: ", match=message):
+    with raises_line(PlacementError, f"{file}: ", match=message):
         read_placement(file)
 
 
@@ -185,7 +185,7 @@ def test_wrong_input_is_one_line_with_file_field_and_remedy(
 def test_a_file_that_is_no_placement(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
-    with told(PlacementError, match=message):
+    with raises_line(PlacementError, match=message):
         read_placement(file)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from told import told
+from one_line_errors import raises_line
 
 from experiments.config.options import OptionError, read_fields
 from placements.block import PlacementError
@@ -85,7 +85,7 @@ def test_stages_are_put_together_and_layers_divided() -> None:
     assert note == "layers of each chunk: 3,1"
     with pytest.raises(StagesError, match="layers: 4 cannot be made into 8 chunks"):
         stages_from_dict({"layers": layers, "num_devices": 4}).in_chunks(8)
-    with told(StagesError, match="stages: 4 cannot be made into 3 chunks; choose another num_devices"):
+    with raises_line(StagesError, match="stages: 4 cannot be made into 3 chunks; choose another num_devices"):
         chain(STAGE, 4, num_devices=3).in_chunks(3)
 
 
@@ -129,7 +129,7 @@ def test_a_whole_backward_is_split_evenly(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_stages_are_named_with_the_remedy(data: object, message: str) -> None:
-    with told(StagesError, match=message):
+    with raises_line(StagesError, match=message):
         stages_from_dict(data)
 
 

@@ -30,15 +30,15 @@ def chain(number: int = 4, **more: Any) -> StageChain:
     return stages_from_dict({"stages": [stage] * number, **more})
 
 
-def by_name(found: Comparison) -> dict[str, Any]:
-    return {row.schedule: row for row in found.rows}
+def by_name(comparison: Comparison) -> dict[str, Any]:
+    return {row.schedule: row for row in comparison.rows}
 
 
 def test_every_schedule_has_the_same_samples_and_its_own_placement() -> None:
     names = ["one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe", "chimera", "gpipe"]
-    found = compare(chain(), names, 8)
-    assert [row.schedule for row in found.rows] == names
-    for row in found.rows:
+    comparison = compare(chain(), names, 8)
+    assert [row.schedule for row in comparison.rows] == names
+    for row in comparison.rows:
         shape, split = NEEDS[row.schedule]
         schedule = validate(row.solution)
         assert row.placement == shape == schedule.placement.name
@@ -49,7 +49,7 @@ def test_every_schedule_has_the_same_samples_and_its_own_placement() -> None:
         assert row.bubble_rate == pytest.approx(1 - 8 * 31.5 / row.makespan_ms)
         assert row.makespan_bound_ms <= row.makespan_ms >= row.device_span_ms
         assert ("assumed to take 50%" in row.note) == split
-    rows = by_name(found)
+    rows = by_name(comparison)
     # 1F1B of equal stages: (n + p - 1) micro-batches of 31.5 ms; in the steady state one more takes 31.5.
     assert (rows["one_f_one_b"].makespan_ms, rows["one_f_one_b"].period_ms) == (11 * 31.5, 31.5)
     assert rows["one_f_one_b"].proved == "makespan proved with whole backwards"
@@ -75,17 +75,17 @@ def test_a_search_that_a_time_limit_cut_says_so() -> None:
     """The answer of a search that had no time left: a schedule that begins late, above the bound."""
 
     def cut(request: Problem, report: Any) -> Answer:
-        found = find(request, report)
-        late = tuple(block._replace(start=block.start + 7) for block in found.schedule.blocks)
-        return replace(found, schedule=replace(found.schedule, blocks=late), ended_by=EndedBy.TIME_LIMIT)
+        answer = find(request, report)
+        late = tuple(block._replace(start=block.start + 7) for block in answer.schedule.blocks)
+        return replace(answer, schedule=replace(answer.schedule, blocks=late), ended_by=EndedBy.TIME_LIMIT)
 
     (row,) = compare(chain(2), ["searched@v_shape"], 4, answer=cut, **QUICK).rows
     assert row.note.endswith("; stopped by a time limit; another run may find a better one")
 
 
 def test_one_shape_can_be_asked_for() -> None:
-    found = by_name(compare(chain(2), ["searched@x_shape", "searched@v_shape"], 4, **QUICK))
-    assert {name: row.placement for name, row in found.items()} == {
+    rows = by_name(compare(chain(2), ["searched@x_shape", "searched@v_shape"], 4, **QUICK))
+    assert {name: row.placement for name, row in rows.items()} == {
         "searched@x_shape": "x_shape",
         "searched@v_shape": "v_shape",
     }
@@ -101,14 +101,14 @@ def test_what_the_search_finds_does_not_depend_on_what_it_is_beside(more: dict[s
     stage = {"forward_ms": 10, "backward_ms": 20, "activation_mib": 100}
     stages = stages_from_dict({"stages": [stage | more] * 2, "memory_mib": 250})
     searched = "searched@v_shape"
-    found = [
+    tables = [
         by_name(compare(stages, names, 6, work_limit=0.2))
         for names in ([searched], [searched, "one_f_one_b"], ["zb_h1", searched, "gpipe"])
     ]
-    alone, *others = (replace(each[searched], search_seconds=None) for each in found)
-    assert all(each == alone and each.solution == alone.solution for each in others)
-    assert alone.makespan_ms <= found[1]["one_f_one_b"].makespan_ms
-    assert found[1]["one_f_one_b"].proved == "makespan proved with whole backwards"
+    alone, *others = (replace(rows[searched], search_seconds=None) for rows in tables)
+    assert all(row == alone and row.found == alone.found for row in others)
+    assert alone.makespan_ms <= tables[1]["one_f_one_b"].makespan_ms
+    assert tables[1]["one_f_one_b"].proved == "makespan proved with whole backwards"
     assert alone.period_ms in (None, 30), "not that of a repetend that it does not follow"
 
 
@@ -129,11 +129,11 @@ def test_no_schedule_made_by_hand_is_shorter_than_what_is_searched_even_without_
 
 def test_a_message_counts_micro_batches_as_they_were_asked_for() -> None:
     """An X-shape runs pairs: DualPipe on four devices needs four pairs, which are eight micro-batches."""
-    found = by_name(compare(chain(memory_mib=199), ["dual_pipe", "interleaved_one_f_one_b"], 2))
-    assert found["dual_pipe"].note == (
+    rows = by_name(compare(chain(memory_mib=199), ["dual_pipe", "interleaved_one_f_one_b"], 2))
+    assert rows["dual_pipe"].note == (
         "schedule: DualPipe needs at least 8 micro-batches, not 2; raise search.num_micro_batches"
     )
-    assert "at least 4 micro-batches, not 2" in found["interleaved_one_f_one_b"].note
+    assert "at least 4 micro-batches, not 2" in rows["interleaved_one_f_one_b"].note
     (row,) = compare(chain(memory_mib=199), ["searched@x_shape"], 4).rows
     assert "even one pair of micro-batches needs" in row.note
 
@@ -177,15 +177,15 @@ def noted(folder: Path, request: Problem, report: Any) -> Answer:
 
 
 def test_two_workers_search_two_shapes_each_with_the_whole_limit(tmp_path: Path) -> None:
-    """The same again gives the same answer, and that of one worker is no better."""
-    names, told = ["one_f_one_b", "interleaved_one_f_one_b", "searched"], list[str]()
+    """A second run gives the same answer, and one worker's answer is no better."""
+    names, shapes = ["one_f_one_b", "interleaved_one_f_one_b", "searched"], list[str]()
 
     def tell(row: str, on: Placement, event: object) -> None:
-        told.append(on.name)
+        shapes.append(on.name)
 
     options = {"answer": partial(noted, tmp_path), "on_progress": tell, "work_limit": 0.2}
     first, again = (compare(chain(), names, 6, workers=2, **options).rows[-1] for _ in range(2))
-    assert first.solution == again.solution and sorted(told) == 2 * ["loop_shape"] + 2 * ["v_shape"]
+    assert first.found == again.found and sorted(shapes) == ["loop_shape", "loop_shape", "v_shape", "v_shape"]
     assert [path.read_text() for path in tmp_path.iterdir()] == ["0.2 for 1"] * 2
     assert first.makespan_ms <= compare(chain(), names, 6, work_limit=0.2).rows[-1].makespan_ms
     compare(chain(), ["searched@v_shape"], 6, workers=2, **options)
@@ -195,9 +195,9 @@ def test_two_workers_search_two_shapes_each_with_the_whole_limit(tmp_path: Path)
 def test_ctrl_c_before_any_search_leaves_the_best_by_hand() -> None:
     with INTERRUPTS.answered():
         signal.raise_signal(signal.SIGINT)
-        found = compare(chain(), ["gpipe", "one_f_one_b", "zb_v", "searched"], 8)
-    times = {name: row.makespan_ms for name, row in by_name(found).items()}
-    assert found.interrupted and times["searched"] == min(times.values())
+        comparison = compare(chain(), ["gpipe", "one_f_one_b", "zb_v", "searched"], 8)
+    times = {name: row.makespan_ms for name, row in by_name(comparison).items()}
+    assert comparison.interrupted and times["searched"] == min(times.values())
 
 
 def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
@@ -209,12 +209,12 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
         return replace(find(request, report), ended_by=EndedBy.INTERRUPT, makespan_bound=1)
 
     names = ["searched@v_shape", "gpipe", "searched@x_shape"]
-    found = compare(chain(2), names, 4, answer=interrupted, **QUICK)
-    rows = by_name(found)
-    assert found.interrupted and asked == ["v_shape"]
-    assert rows["searched@v_shape"].solution is not None and "interrupted" in rows["searched@v_shape"].note
-    assert rows["gpipe"].solution is not None
-    assert rows["searched@x_shape"].solution is not None and "interrupted" in rows["searched@x_shape"].note
+    comparison = compare(chain(2), names, 4, answer=interrupted, **QUICK)
+    rows = by_name(comparison)
+    assert comparison.interrupted and asked == ["v_shape"]
+    assert rows["searched@v_shape"].found is not None and "interrupted" in rows["searched@v_shape"].note
+    assert rows["gpipe"].found is not None
+    assert rows["searched@x_shape"].found is not None and "interrupted" in rows["searched@x_shape"].note
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ def test_wrong_arguments(arguments: tuple[Any, Any], message: str) -> None:
 
 def test_slices_are_put_beside_whole_sequences() -> None:
     slices = {"num_slices": 4, "attention_share": 0.4, "kv_share": 0.1}
-    found = compare(chain(memory_mib=400, sequence_slices=slices), ["one_f_one_b", "seq_one_f_one_b"], 4)
-    rows = by_name(found)
+    comparison = compare(chain(memory_mib=400, sequence_slices=slices), ["one_f_one_b", "seq_one_f_one_b"], 4)
+    rows = by_name(comparison)
     assert rows["one_f_one_b"].proved == DOES_NOT_FIT
     assert rows["seq_one_f_one_b"].placement == "v_shape in 4 slices"
     assert rows["seq_one_f_one_b"].peak_memory_mib < 50 + 2 * 100

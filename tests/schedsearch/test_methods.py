@@ -64,19 +64,19 @@ def test_each_answer_is_whole(method: str, placement: Placement, tmp_path: Path)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_placements(max_devices=2, max_forward=2, max_time=3, training=True))
 def test_no_method_beats_the_bound_of_another(placement: Placement) -> None:
-    found = {method: find(request(placement, 3, method)) for method in METHODS}
+    results = {method: find(request(placement, 3, method)) for method in METHODS}
     periods = [
-        result.repetend.period_per_micro_batch for result in found.values() if result.repetend is not None
+        result.repetend.period_per_micro_batch for result in results.values() if result.repetend is not None
     ]
-    makespans = [result.schedule.makespan for result in found.values() if result.schedule is not None]
+    makespans = [result.schedule.makespan for result in results.values() if result.schedule is not None]
     assert len(makespans) == 3
-    for result in found.values():
+    for result in results.values():
         assert result.makespan_bound <= min(makespans)
-    ours = found["modulo"]
+    ours = results["modulo"]
     assert ours.period_bound <= min(periods)
-    assert found["tessel"].period_bound <= min(periods)
-    if found["time_optimal"].status is Status.OPTIMAL:
-        assert found["time_optimal"].schedule.makespan == min(makespans)
+    assert results["tessel"].period_bound <= min(periods)
+    if results["time_optimal"].status is Status.OPTIMAL:
+        assert results["time_optimal"].schedule.makespan == min(makespans)
 
 
 @pytest.mark.parametrize("method", ["tessel", "time_optimal"])

@@ -52,15 +52,15 @@ Shown = Callable[[Any], list[type]]
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
-    """Return what a notebook shows of a result, each as an output of its own."""
-    found: list[type] = []
+    """Return the types of a result's outputs in a notebook."""
+    types: list[type] = []
     monkeypatch.setattr("schedsearch.notebook.shows_pictures", lambda: True)
-    monkeypatch.setattr("IPython.display.display", lambda value: found.append(type(value)))
+    monkeypatch.setattr("IPython.display.display", lambda value: types.append(type(value)))
 
     def show(result: Any) -> list[type]:
-        found.clear()
+        types.clear()
         result._ipython_display_()
-        return list(found)
+        return list(types)
 
     return show
 
@@ -94,15 +94,15 @@ def test_a_search_shows_itself(tmp_path: Path, shown: Shown) -> None:
 
 def test_a_comparison_shows_itself(tmp_path: Path, shown: Shown) -> None:
     stages = schedsearch.stages_of(2, forward_ms=1, backward_ms=2, activation_mib=5, memory_mib=10)
-    found = schedsearch.compare(stages, ["one_f_one_b", "gpipe"], 4)
-    frame = found.to_frame().set_index("schedule")
+    comparison = schedsearch.compare(stages, ["one_f_one_b", "gpipe"], 4)
+    frame = comparison.to_frame().set_index("schedule")
     assert frame.makespan_ms["one_f_one_b"] == 15
     assert frame.proved["gpipe"] == "does not fit"
-    assert len(found.plot().axes) == 1
-    again = schedsearch.Comparison.load(found.save(tmp_path / "compare.json"))
-    assert again == found and again.rows[1].makespan_ms is None
-    assert [row.solution for row in again.rows] == [row.solution for row in found.rows]
-    assert shown(found) == [Figure, pd.DataFrame]
+    assert len(comparison.plot().axes) == 1
+    again = schedsearch.Comparison.load(comparison.save(tmp_path / "compare.json"))
+    assert again == comparison and again.rows[1].makespan_ms is None
+    assert [row.found for row in again.rows] == [row.found for row in comparison.rows]
+    assert shown(comparison) == [Figure, pd.DataFrame]
     assert shown(schedsearch.compare(stages, ["gpipe"], 4)) == [pd.DataFrame]
 
 
@@ -111,39 +111,39 @@ def test_layouts_show_themselves(shown: Shown) -> None:
         ModelLayer(f"{kind} {i}", kind, forward, 2 * forward, 0, 0)
         for i, (kind, forward) in enumerate([("embedding", 1), *[("layer", 4)] * 6, ("loss", 8)])
     )
-    found = schedsearch.layout(ModelLayers(layers), 2, 4, [1, 2])
-    frame = found.to_frame().set_index("name")
-    assert frame.layout["one_f_one_b"] == found.rows[0].layout
+    layouts = schedsearch.layout(ModelLayers(layers), 2, 4, [1, 2])
+    frame = layouts.to_frame().set_index("name")
+    assert frame.layout["one_f_one_b"] == layouts.rows[0].layout
     assert list(frame.num_chunks) == [1, 2]
-    assert len(found.plot().axes) == 2
-    assert shown(found) == [Figure, pd.DataFrame]
+    assert len(layouts.plot().axes) == 2
+    assert shown(layouts) == [Figure, pd.DataFrame]
 
 
 def test_a_frontier_shows_itself(tmp_path: Path, shown: Shown) -> None:
     placement = schedsearch.v_shape(2, forward_ms=10, backward_ms=20)
     schedule = schedsearch.one_f_one_b(placement, 3)
-    found = schedsearch.frontier(schedule, modelled_profile(placement, GPUS["a100"]), 10)
-    frame = found.to_frame()
-    assert frame.time_ms.is_monotonic_increasing and len(frame) == len(found.plans)
-    assert frame.energy_j[0] == pytest.approx(found.plans[0].energy_mj / 1e3)
-    assert Frontier.load(found.save(tmp_path / "frontier.json")).plans == found.plans
-    assert shown(found)[0] is Figure
+    frontier = schedsearch.frontier(schedule, modelled_profile(placement, GPUS["a100"]), 10)
+    frame = frontier.to_frame()
+    assert frame.time_ms.is_monotonic_increasing and len(frame) == len(frontier.plans)
+    assert frame.energy_j[0] == pytest.approx(frontier.plans[0].energy_mj / 1e3)
+    assert Frontier.load(frontier.save(tmp_path / "frontier.json")).plans == frontier.plans
+    assert shown(frontier)[0] is Figure
 
 
 @pytest.mark.parametrize("method", ["modulo", "tessel", "time_optimal"])
 def test_results_of_every_search_read_back(method: str, tmp_path: Path) -> None:
-    found = find(Problem(k_shape(2).with_memory(3), 4, method=method))
-    assert found.schedule is not None
-    assert schedsearch.Answer.load(found.save(tmp_path / "found.json")) == found
-    assert bool(found.by_in_flight) == (method == "tessel")
+    answer = find(Problem(k_shape(2).with_memory(3), 4, method=method))
+    assert answer.schedule is not None
+    assert schedsearch.Answer.load(answer.save(tmp_path / "found.json")) == answer
+    assert bool(answer.by_in_flight) == (method == "tessel")
 
 
 def test_a_result_without_a_schedule_and_one_of_many_sizes_read_back(tmp_path: Path) -> None:
     result = schedsearch.search(schedsearch.m_shape(3).with_memory(3), 6, objectives=["period"])
     assert result.min_period is not None and len(result.tried) > 1
     none = replace(result, status=schedsearch.Status.UNKNOWN, schedule=None, repetend=None, reason="no time")
-    for each in (result, none):
-        assert schedsearch.Answer.load(each.save(tmp_path / "found.json")) == each
+    for answer in (result, none):
+        assert schedsearch.Answer.load(answer.save(tmp_path / "found.json")) == answer
 
 
 def test_a_file_of_another_kind_is_told(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_a_file_of_another_kind_is_told(tmp_path: Path) -> None:
             kind.load(path)
     with pytest.raises(ValueError, match="none.json: cannot be read"):
         Frontier.load(tmp_path / "none.json")
-    found = schedsearch.search(v_shape(2), 3, work_limit=1).save(path)
-    write_json(path, json.loads(found.read_text()) | {"period_bound": "a"})
+    saved = schedsearch.search(v_shape(2), 3, work_limit=1).save(path)
+    write_json(path, json.loads(saved.read_text()) | {"period_bound": "a"})
     with pytest.raises(ValueError, match=r"schedule.json: period_bound: 'a' is not a number"):
         schedsearch.Answer.load(path)
 

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements.forms.texts import write_json
 from placements.shapes import v_shape
@@ -31,7 +31,7 @@ def test_reads_back(tmp_path: Path) -> None:
 )
 def test_wrong_files(change: dict[str, object], message: str, tmp_path: Path) -> None:
     path = write_json(tmp_path / "schedule.json", schedule_to_dict(SCHEDULE) | change)
-    with told(ScheduleFileError, f"{path}: ", match=message):
+    with raises_line(ScheduleFileError, f"{path}: ", match=message):
         read_schedule(path)
 
 

@@ -38,7 +38,7 @@ WITH_TRANSFER = gpipe(replace(v_shape(2), transfer=(("F0", "F1", 2),)), 1)
 
 
 def with_blocks(*blocks: tuple[int, int, str]) -> Schedule:
-    return replace(BY_HAND, blocks=tuple(ScheduledBlock(*each) for each in blocks))
+    return replace(BY_HAND, blocks=tuple(ScheduledBlock(*block) for block in blocks))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_stream_that_devices_share_runs_one_block_at_a_time() -> None:
 
 def test_the_longest_way_through_blocks_that_do_not_run_counts() -> None:
     left_out = tuple(Block(name, Kind.F, (1,), 1, after=("A",)) for name in "XY")
-    none = Choice("none", tuple(replace(each, time=0) for each in left_out))
+    none = Choice("none", tuple(replace(block, time=0) for block in left_out))
     placement = Placement(
         "ways",
         2,

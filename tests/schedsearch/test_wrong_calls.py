@@ -1,4 +1,4 @@
-"""What a user may call wrong in a notebook: one line that names the argument and the remedy."""
+"""Wrong calls in a notebook: one line that names the argument and the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 import schedsearch
 from placements.gpus import A100_SXM_80GB
@@ -46,7 +46,7 @@ WRONG: list[tuple[Callable[..., Any], str]] = [
 
 @pytest.mark.parametrize(("call", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_a_wrong_call_is_one_line(call: Callable[..., Any], message: str) -> None:
-    with told(ValueError, message):
+    with raises_line(ValueError, message):
         call()
 
 

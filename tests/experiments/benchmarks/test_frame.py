@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from experiments.benchmarks import command, frame
 from experiments.benchmarks.command import main
@@ -90,7 +90,7 @@ def test_a_line_is_a_case_for_each_combination(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_in_a_file_is_one_line(old: str, new: str, message: str, tmp_path: Path) -> None:
-    with told(BenchmarkError, str(tmp_path), match=message):
+    with raises_line(BenchmarkError, str(tmp_path), match=message):
         cases_of(tmp_path, LINES.replace(old, new, 1))
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_line_errors import raises_line
 from places import ROOT
-from told import told
 
 from experiments.benchmarks.frame import read_rows
 from experiments.benchmarks.instances import check
@@ -178,7 +178,7 @@ def test_a_broken_answer_is_one_line(answer: Json, message: str, folder: Path) -
 )
 def test_a_mistake_in_a_problem_is_one_line(folder: Path, field: str, value: Any, message: str) -> None:
     (folder / "problems" / "tiny" / "v_2.json").write_text(json.dumps(V_2 | {field: value}))
-    with told(CheckError, match=rf"problems/tiny/v_2.json: {message}"):
+    with raises_line(CheckError, match=rf"problems/tiny/v_2.json: {message}"):
         for problem in check.read_problems(folder).values():
             placement_of_problem(problem)
 
@@ -204,7 +204,7 @@ def test_a_search_keeps_what_is_better(folder: Path, capsys: pytest.CaptureFixtu
 
 
 def test_an_answer_that_was_sent_in_is_kept_with_its_record(folder: Path) -> None:
-    with told(CheckError, match="v_2: period: 4 is below the bound, 5; one of them is wrong"):
+    with raises_line(CheckError, match="v_2: period: 4 is below the bound, 5; one of them is wrong"):
         keep(folder, V_2, EXAMPLE, RECORDED, {"period": Fraction(5)})
     assert check.read_json(folder / "best_known.json") == {}
     assert command(folder, "keep", str(folder / "v_2.json")) == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from made_up_machine import MACHINE_CSV, machine_json
 from made_up_runs import COLUMNS, table
-from told import told
+from one_line_errors import raises_line
 
 from experiments.predict.board import StageTensor
 from experiments.predict.modelled_run import Calibration, as_modelled, calibration_of
@@ -250,5 +250,5 @@ def test_a_wrong_table_is_told_in_a_line(
 )
 def test_a_wrong_file_of_models_is_told_in_a_line(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     sizes = {name: value for name, value in (TINY | changes).items() if value is not None}
-    with told(ValueError, match="models.json", has=why):
+    with raises_line(ValueError, match="models.json", has=why):
         read_run_folder(write_folder(tmp_path, models={"tiny": sizes}))

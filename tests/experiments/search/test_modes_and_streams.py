@@ -18,7 +18,7 @@ from modes_and_streams import (
     recomputed,
     recomputing,
 )
-from told import told
+from one_line_errors import raises_line
 
 from experiments.search.profile_reading import CostSource
 from experiments.search.report import schedule_sections
@@ -157,7 +157,7 @@ def test_a_frontier_of_streams(placement: Placement, ran, tmp_path: Path) -> Non
 
 @each_placement
 def test_a_search_for_the_least_time_refuses_likewise(placement: Placement) -> None:
-    with told(PlacementError, NAMES[placement.name]):
+    with raises_line(PlacementError, NAMES[placement.name]):
         find(Problem(placement, 2, method="time_optimal"))
 
 

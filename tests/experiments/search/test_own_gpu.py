@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from experiments.config.command import run
 from placements import ProfileError
@@ -50,9 +50,9 @@ def test_a_gpu_of_your_own_is_one_row_of_a_table(tmp_path: Path) -> None:
     usual = {"clock_latency": ASSUMED_LATENCY, "peak_tf32_tflops": None}
     assert nodes.gpu == replace(OWN, power=power, power_source=source, **usual)
     path.write_text(TABLE.replace(",400,19.5", ",-1,19.5"))
-    with told(ProfileError, f"{path}: line 2: peak_tflops: '-1' is not a number above 0"):
+    with raises_line(ProfileError, f"{path}: line 2: peak_tflops: '-1' is not a number above 0"):
         read_cluster(f"{path}:own_4")
-    with told(GpusError, "cluster: 'mine_4' is not a known GPU"):
+    with raises_line(GpusError, "cluster: 'mine_4' is not a known GPU"):
         read_cluster("mine_4")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements.forms.meaning import Meaning
 from placements.forms.tables import csv_header, csv_records
@@ -77,5 +77,5 @@ def test_other_types_of_cells() -> None:
 def test_what_is_wrong_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(text.encode("latin-1"))
-    with told(ValueError, f"{path}: {message}"):
+    with raises_line(ValueError, f"{path}: {message}"):
         csv_records(path, "layer", ValueError, Layer)

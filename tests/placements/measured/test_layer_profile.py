@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up_runs import GB_PER_S, links, memory, times, write_runs
-from told import told
+from one_line_errors import raises_line
 
 from placements.forms.texts import write_json
 from placements.measured.layer_profile import (
@@ -78,7 +78,7 @@ def test_the_backward_of_the_embedding_is_not_free(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_profile_is_a_line(tmp_path: Path, by_size: Any, held: Any, message: str) -> None:
-    with told(LayerProfileError, match=re.escape(message)):
+    with raises_line(LayerProfileError, match=re.escape(message)):
         read(tmp_path, by_size, held)
 
 
@@ -141,5 +141,5 @@ def test_a_gather_brings_what_others_have(tmp_path: Path) -> None:
 )
 def test_wrong_links_are_a_line(tmp_path: Path, count: str, fit: Any, message: str) -> None:
     between = {"e": {"f": {count: {"e": {"f": {"1": fit}}}}}}
-    with told(LayerProfileError, match=re.escape(message)):
+    with raises_line(LayerProfileError, match=re.escape(message)):
         read_all_links(tmp_path, between)

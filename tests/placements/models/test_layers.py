@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from told import told
+from one_line_errors import raises_line
 
 from placements import PlacementError
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
@@ -127,5 +127,5 @@ def test_ends_by_hand() -> None:
     ],
 )
 def test_a_wrong_size_is_told_in_one_line(sizes: dict[str, Any], message: str) -> None:
-    with told(PlacementError, message):
+    with raises_line(PlacementError, message):
         layer(**sizes)

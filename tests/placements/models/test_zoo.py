@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from one_line_errors import raises_line
 from places import SHARED_DATA
-from told import told
 
 from experiments.reproduce.model_sizes import published_sizes
 from placements import PlacementError
@@ -71,14 +71,14 @@ def test_a_model_of_your_own_is_one_entry_of_a_file(tmp_path: Path) -> None:
     assert read_model(f"{path}:images").num_parameters == (3 * 9 + 1) * 8 + (8 + 1) * 10
     small = read_model(f"{path}:small", num_layers=3)
     assert ([count for count, _ in small.runs], small.details.norm_epsilon) == ([1, 3, 1], 1e-5)
-    with told(PlacementError, f"{path}: model: 'smal' is not known; did you mean small?"):
+    with raises_line(PlacementError, f"{path}: model: 'smal' is not known; did you mean small?"):
         read_model(f"{path}:smal")
-    with told(PlacementError, f"{path}: model: '' is not known; use one of images, small, wrong"):
+    with raises_line(PlacementError, f"{path}: model: '' is not known; use one of images, small, wrong"):
         read_model(str(path))
-    with told(PlacementError, f"{path}: num_layers: 0 is not a whole number of at least 1"):
+    with raises_line(PlacementError, f"{path}: num_layers: 0 is not a whole number of at least 1"):
         read_model(f"{path}:wrong")
     path.write_text(OWN.replace("kind: averaged", "kind: mean"))
-    with told(PlacementError, f"{path}: layers[1].kind: 'mean' is not"):
+    with raises_line(PlacementError, f"{path}: layers[1].kind: 'mean' is not"):
         read_model(f"{path}:images")
 
 
@@ -103,7 +103,7 @@ def test_sizes_are_changed_by_name() -> None:
     ],
 )
 def test_a_wrong_name_is_told_in_one_line(name: Any, sizes: dict[str, Any], message: str) -> None:
-    with told(PlacementError, message):
+    with raises_line(PlacementError, message):
         read_model(name, **sizes)
 
 

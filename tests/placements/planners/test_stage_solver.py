@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stages_at_random import every_choice, options_of, some_options, some_stage
+from stages_at_random import every_choice, made_costs, some_options, some_stage
 
 from placements.planners import stage_solver
 from placements.planners.bmw import solve_as_paper
@@ -51,7 +51,7 @@ def test_never_worse_than_the_paper_nor_with_more_memory(seed: int) -> None:
 
 def chain(*, recomputed: list[bool], in_flight: int = 2) -> StageProblem:
     """Each layer one option, in one layout: static 10, kept 3, transient 7."""
-    layers = tuple(options_of([1], [2], [10], [3], [7], [again], [0]) for again in recomputed)
+    layers = tuple(made_costs([1], [2], [10], [3], [7], [again], [0]) for again in recomputed)
     return StageProblem(layers, np.zeros((1, 1)), in_flight, 1e6)
 
 
@@ -70,7 +70,7 @@ def test_peak_of_pieces(recomputed: list[bool], peak: float) -> None:
 
 def test_recomputation_uses_what_later_pieces_gave_back() -> None:
     """Static 0; the recomputed layer keeps 1 and needs 20 more, where the plain one after it kept 30."""
-    layers = options_of([1], [0], [0], [1], [20], [True], [0]), options_of(*[[0]] * 3, [30], *[[0]] * 3)
+    layers = made_costs([1], [0], [0], [1], [20], [True], [0]), made_costs(*[[0]] * 3, [30], *[[0]] * 3)
     stage = StageProblem(layers, np.zeros((1, 1)), 3, 1e6)
     assert peak_mib(stage, [0, 0]) == 3 * 31
     assert peak_mib(replace(stage, layers=layers[::-1]), [0, 0]) == 3 * 31 + 20
@@ -78,8 +78,8 @@ def test_recomputation_uses_what_later_pieces_gave_back() -> None:
 
 def test_transitions_are_paid_both_ways_as_given() -> None:
     """Two fast layers in layout 1 beside ones that have only layout 0: 2 ms there and 5 ms back."""
-    fixed = options_of([1], *[[0]] * 6)
-    either = options_of([9, 1], *[[0, 0]] * 5, [0, 1])
+    fixed = made_costs([1], *[[0]] * 6)
+    either = made_costs([9, 1], *[[0, 0]] * 5, [0, 1])
     stage = StageProblem((fixed, either, either, fixed), np.array([[0.0, 2.0], [5.0, 0.0]]), 1, 0.0)
     answer = solve(stage)
     assert (answer.choice, answer.time_ms) == ((0, 1, 1, 0), 11)

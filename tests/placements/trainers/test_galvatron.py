@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_line_errors import raises_line
 from places import ROOT, SHARED_DATA
-from told import told
 
 from placements import Kind, Placement
 from placements.forms.reading import json_file
@@ -174,7 +174,7 @@ def test_a_wrong_file_names_the_field(
 ) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(change(MIXED)))
-    with told(PlanError, f"{path}: {message}"):
+    with raises_line(PlanError, f"{path}: {message}"):
         read(path)
 
 

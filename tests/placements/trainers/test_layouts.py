@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from one_line_errors import raises_line
 from published_layouts import PUBLISHED
-from told import told
 
 from placements.forms.reading import Field
 from placements.trainers.files import layout_files, read_any, read_bounds, write_bounds
@@ -231,14 +231,12 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
 )
 def test_what_a_script_does_not_tell_is_named(script: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(script)
-    with told(LayoutError, f"{tmp_path / 'train.sh'}: ", has=message):
+    with raises_line(LayoutError, f"{tmp_path / 'train.sh'}: ", has=message):
         read_any(str(tmp_path / "train.sh"))
     for bounds in ([0], [1, 4], [0, 3, 2, 4], [0, 3]):
         data = {"num_stages": len(bounds) - 1, "parts": bounds, "layers": "EttL"}
         (tmp_path / "a.json").write_text(json.dumps(data))
-        with told(
-            LayoutError, f"{tmp_path / 'a.json'}: parts: ", has="is not 0 to 4 without a step back; give"
-        ):
+        with raises_line(LayoutError, f"{tmp_path / 'a.json'}: parts: ", has="is not 0 to 4 without a step "):
             read_any(tmp_path / "a.json")
     with pytest.raises(LayoutError, match=r"none.txt: cannot be read; give a text file of Megatron-LM"):
         read_any(str(tmp_path / "none.txt"))
@@ -287,5 +285,5 @@ GOOD = ("e,embedding,0.1,0.2,1,2GiB", "t0,layer,1,2,10,100", "l,loss,0.5,1,3,200
 def test_files_of_layers_that_are_refused(rows: tuple[str, ...], message: str, tmp_path: Path) -> None:
     path = tmp_path / "layers.csv"
     path.write_text(HEAD + "\n".join(rows))
-    with told(LayoutError, f"{path}: {message}"):
+    with raises_line(LayoutError, f"{path}: {message}"):
         read_layers(path)

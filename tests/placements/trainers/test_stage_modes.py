@@ -11,7 +11,7 @@ import pytest
 import yaml
 from export_facts import megatron_parser, words
 from modes_and_streams import offloading, recomputing
-from told import told
+from one_line_errors import raises_line
 
 from placements.cluster import read_cluster
 from placements.models.parallel import LayerStrategy
@@ -134,7 +134,7 @@ def test_modes_of_a_placement() -> None:
     assert modes == ((ALL, KEEP), (KEEP, KEEP))
     one = job((KEEP,), stages=("EtttL",))
     assert chosen_modes(offloading(), [(1,)], one, [0]) == ((HOST,),)
-    with told(LayoutError, match="recomputing: its 2 forward blocks are not the 1 stages of the layout"):
+    with raises_line(LayoutError, has="recomputing: its 2 forward blocks are not the 1 stages of the layout"):
         chosen_modes(recomputing(), [(0, 0)], one, [0])
 
 
@@ -147,7 +147,7 @@ def test_uniform_recomputation_and_offload_are_read() -> None:
     assert [row[0] for row in read.stage_modes] == [
         StageMode("recompute", count) for count in read.num_layers
     ]
-    with told(LayoutError, match="^--recompute-num-layers: is not known with uniform; give 1, or block$"):
+    with raises_line(LayoutError, "--recompute-num-layers: is not known with uniform; give 1, or block"):
         megatron.read(words(uniform), 16)
     lists = ["--recompute-num-layers-per-stage-micro-batch", "[4, 7, 1]"]
     with pytest.raises(LayoutError, match="is not of 4 stages and 8 micro-batches; give lists"):

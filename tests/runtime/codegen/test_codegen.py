@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, v_shape
@@ -129,6 +129,6 @@ def test_a_model_that_is_not_data_is_refused(value: object, tmp_path: Path) -> N
     ],
 )
 def test_clocks_that_do_not_fit_are_refused(clock_mhz: ScriptClocks, message: str, tmp_path: Path) -> None:
-    with told(ClockPlanError, message):
+    with raises_line(ClockPlanError, message):
         generate(lower(gpipe(v_shape(1), 2)), clock_mhz, {}, tmp_path)
     assert not list(tmp_path.iterdir())

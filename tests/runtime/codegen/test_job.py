@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_line_errors import raises_line
 from small_runs import SYNTHETIC, with_hidden_forms
-from told import told
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, v_shape
@@ -125,7 +125,7 @@ def test_a_wrong_field_is_named_with_the_remedy(
     data = json.loads((tmp_path / "job.json").read_text())
     spoil(data)
     (tmp_path / "job.json").write_text(json.dumps(data))
-    with told(JobError, f"{tmp_path}/job.json: ", has=message):
+    with raises_line(JobError, f"{tmp_path}/job.json: ", has=message):
         read_scripts(tmp_path)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from moe_layers import COMMUNICATION, SMALL_MOE, moe_schedule, moe_stages
+from one_line_errors import raises_line
 from small_runs import compared, comparison_of, edited, errors, require_exact, trained
-from told import told
 
 from placements import Placement
 from placements.placement_file import read_placement
@@ -90,7 +90,7 @@ def test_clocks_and_backwards_elsewhere_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="clock_mhz=900 on the stream 'communication'"):
         read_scripts(tmp_path)
     blocks = tuple(replace(b, stream="compute") if b.name == "combine_B0" else b for b in placement.blocks)
-    with told(UnrunnablePlacementError, match=r"blocks \(combine_B0\).stream: is 'compute', that of"):
+    with raises_line(UnrunnablePlacementError, match=r"blocks \(combine_B0\).stream: is 'compute', that of"):
         lower(moe_schedule(replace(placement, blocks=blocks), 2))
 
 

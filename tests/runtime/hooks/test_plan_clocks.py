@@ -15,7 +15,7 @@ import torch
 from fake_driver import FakeDriver, FakeGpu
 from fake_event import FakeEvent
 from four_clocks import plan_of
-from told import told
+from one_line_errors import raises_line
 from torch import Tensor, nn
 
 import schedsearch
@@ -117,7 +117,7 @@ def test_several_chunks_of_a_device_are_built_in_order() -> None:
                 waiting[stage].append(chunks[int(stage)](next(data[stage])))
             else:
                 waiting[stage].pop(0).sum().backward()
-        with told(ScriptError, match="modules: device 0 of the plan has stages for 2, and here is one"):
+        with raises_line(ScriptError, has="modules: device 0 of the plan has stages for 2, and here is one"):
             provider(False, True, vp_stage=2)
     assert clock.requests == clocks_of(schedule, 0)
 
@@ -304,7 +304,7 @@ def test_a_callback_does_what_lightnings_hooks_are_for(driver: FakeDriver, fails
 def test_a_callback_wants_the_micro_batches_of_the_plan() -> None:
     schedule, plan = of_one_device()
     clocks = PlanClocks(plan, schedule=schedule, clock=RecordingClock())
-    with told(ScriptError, match="accumulate_grad_batches: is 1, and the plan is for 3 micro-batches"):
+    with raises_line(ScriptError, match="accumulate_grad_batches: is 1, and the plan is for 3 micro-batches"):
         fit(clocks.callback(Callback), accumulate=1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from told import told
+from one_line_errors import raises_line
 from torch.utils.data import DataLoader, TensorDataset
 
 from placements.shapes import k_shape, v_shape
@@ -34,7 +34,7 @@ def test_a_list_of_micro_batches_is_taken_as_it_is() -> None:
     ],
 )
 def test_other_batches_are_refused(batch: object, reason: str) -> None:
-    with told(BatchError, match=f"^batch: {reason}"):
+    with raises_line(BatchError, match=f"^batch: {reason}"):
         micro_batches(batch, 2)
 
 
@@ -50,7 +50,7 @@ def test_blocks_read_their_own_part() -> None:
         data.take(({"F1": torch.ones(4, 5)}, torch.arange(4)), 2)
     with pytest.raises(BatchError, match="batch: has a NoneType among the targets of J; give tensors"):
         data.take((torch.ones(4, 3), None), 2)
-    with told(BatchError, match="batch: 5 samples make no whole micro-batches of 2; give a multiple"):
+    with raises_line(BatchError, match="batch: 5 samples make no whole micro-batches of 2; give a multiple"):
         data.take((torch.ones(5, 3), torch.arange(5)), None)
     assert data.take((torch.ones(6, 3), torch.arange(6)), None) == 3
 

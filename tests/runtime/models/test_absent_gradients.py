@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from one_line_errors import raises_line
 from small_runs import compared, in_modes, require_exact
-from told import told
 from torch import Tensor, nn
 
 from placements import Block, Kind, Placement
@@ -233,7 +233,7 @@ def test_buffers_of_data_parallel_groups_do_not_change(tmp_path: Path) -> None:
     text = Path(str(options.path)).read_text().replace("torch.randn(5, 6)", "torch.randn(4, 6)")
     text += '\nall_blocks = blocks\ndef blocks():\n    return {"F0": all_blocks()["F0"]}\n'
     Path(str(options.path)).write_text(text)
-    with told(ModelError, match="F0 changes its buffer tokens, but .* groups .* another; for BatchN"):
+    with raises_line(ModelError, match="F0 changes its buffer tokens, but .* groups .* another; for BatchN"):
         body_of(options, placement)
 
 

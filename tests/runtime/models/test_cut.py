@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from told import told
+from one_line_errors import raises_line
 from torch import Tensor, nn
 
 from runtime.models import ModelError, cut
@@ -103,7 +103,7 @@ class Branching(nn.Module):
     ],
 )
 def test_a_cut_that_cannot_be_made_is_refused(made: Callable[[], object], message: str) -> None:
-    with told(ModelError, match=message):
+    with raises_line(ModelError, match=message):
         made()
 
 

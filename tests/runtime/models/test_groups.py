@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from one_line_errors import raises_line
 from places import ROOT
 from small_runs import (
     TIED,
@@ -17,7 +18,6 @@ from small_runs import (
     require_equal,
     summed_copies,
 )
-from told import told
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
@@ -293,7 +293,7 @@ SUM = (
     ids=["dropout", "batch_norm", "sum", "five_samples", "fixed_size"],
 )
 def test_ones_own_model_that_has_no_groups_is_refused(text: str, message: str, tmp_path: Path) -> None:
-    with told(ModelError, match=message):
+    with raises_line(ModelError, match=message):
         body_of(own_model(text, tmp_path), on_gpus(v_shape(4), 2, 2))
     body_of(own_model(text, tmp_path), v_shape(4))
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from one_line_errors import raises_line
 from small_runs import compared, require_equal
-from told import told
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, nn_shape, v_shape, x_shape
@@ -102,7 +102,7 @@ def test_options_are_read_back() -> None:
 def test_counts_of_other_blocks_are_refused(
     placement: Placement, name: str, counts: dict[str, int], message: str
 ) -> None:
-    with told(ModelError, "model.layers_per_block: ", has=message):
+    with raises_line(ModelError, "model.layers_per_block: ", has=message):
         zoo_blocks(placement, of(name, counts))
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from one_line_errors import raises_line
 from small_runs import SMALL_GPT, check_cut, compared, in_modes
-from told import told
 
 from placements.shapes import loop_shape, nn_shape, v_shape, wave_shape, x_shape
 from placements.slices.slices import sliced
@@ -113,7 +113,7 @@ def test_keys_and_values_of_earlier_slices_are_not_kept_once_more_by_each_later_
     ],
 )
 def test_what_cannot_be_cut_is_refused_in_one_line(options, placement, message):
-    with told(ModelError, match=message):
+    with raises_line(ModelError, match=message):
         body_of(
             ModelOptions.from_dict(SMALL_GPT | {"sequence_length": 7, "num_layers": 4} | options), placement
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from one_line_errors import raises_line
 from small_runs import NETWORK, SMALL_GPT, comparison_of, trained
-from told import told
 from torch import Tensor, nn
 
 from placements import Placement
@@ -132,7 +132,7 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(
     change(state)
     path = tmp_path / "wrong.safetensors"
     safetensors.torch.save_file(state, path)
-    with told(StateDictError, match=f"{path}:? {message}"):
+    with raises_line(StateDictError, match=f"{path}:? {message}"):
         check_state_dict_file(path, options, v_shape(3))
 
 
@@ -150,7 +150,7 @@ def test_what_is_no_file_of_tensors_is_one_line(
     options, path = ModelOptions.from_dict(SMALL_GPT), tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    with told(StateDictError, match=message):
+    with raises_line(StateDictError, match=message):
         check_state_dict_file(path, options, v_shape(2))
 
 

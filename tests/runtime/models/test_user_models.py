@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from one_line_errors import raises_line
 from places import CNN
 from small_runs import NETWORK, TIED, compared, require_equal, require_exact, trained
-from told import told
 from torch import nn
 
 from placements import Block, Kind, Placement
@@ -201,7 +201,7 @@ def changed(before: str, after: str, text: str = MLP) -> str:
 def test_a_file_that_does_not_fit_is_refused(
     text: str, placement: Placement, message: str, options: Callable[..., ModelOptions]
 ) -> None:
-    with told(ModelError, match=message):
+    with raises_line(ModelError, match=message):
         body_of(options(text), placement)
 
 

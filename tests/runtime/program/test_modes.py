@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from one_line_errors import raises_line
 from small_runs import SYNTHETIC, change, edited, in_modes, launched, with_modes
-from told import told
 
 from placements import Block, Kind, Placement
 from placements.forms.texts import write_json
@@ -123,7 +123,7 @@ def test_more_micro_batches_must_fit_in_their_modes(tmp_path: Path) -> None:
         folder = tmp_path / str(mode)
         generate(lower(schedule), {}, SYNTHETIC, folder)
         assert launched(folder, 1, 1, launcher="in_process", num_micro_batches=5).comparison is not None
-        with told(ScriptError, match=f"num_micro_batches: 6 hold .* 0, which has {capacity}; use fewer"):
+        with raises_line(ScriptError, match=f"num_micro_batches: 6 hold .* 0, which has {capacity}; use few"):
             launched(folder, 1, 1, launcher="in_process", num_micro_batches=6)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape
@@ -92,5 +92,5 @@ def test_blocks_before_those_that_are_trained_may_have_no_backward() -> None:
     ],
 )
 def test_unrunnable_placements_name_the_block_and_the_remedy(blocks: list[Block], message: str) -> None:
-    with told(UnrunnablePlacementError, message):
+    with raises_line(UnrunnablePlacementError, message):
         pair_backward(placement(*blocks))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from modes_and_streams import communicated, offloaded, offloading, recomputed, recomputing
-from told import told
+from one_line_errors import raises_line
 from torch_tables import chain_schedules, gradients_of_one_process, gradients_of_torch, shipped, table
 
 from placements import Block, Kind, Placement
@@ -104,7 +104,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_other_placements_are_refused_with_the_reason_in_one_line(case: str) -> None:
     placement, reason = REFUSED[case]
-    with told(NoTorchFormError, f"{placement.name} has no form in torch", has=reason):
+    with raises_line(NoTorchFormError, f"{placement.name} has no form in torch", has=reason):
         stage_of(placement)
 
 

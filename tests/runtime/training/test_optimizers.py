@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from told import told
+from one_line_errors import raises_line
 from torch import Tensor
 
 from placements import Block, Kind, Placement
@@ -99,7 +99,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("more", "message"), WRONG.values(), ids=WRONG)
 def test_what_cannot_be_is_refused_in_one_line(more: dict[str, Any], message: str) -> None:
-    with told(ModelError, match=message):
+    with raises_line(ModelError, match=message):
         replace(PLAIN, **more)
 
 

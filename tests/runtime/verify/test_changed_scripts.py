@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from one_line_errors import raises_line
 from places import GOLDEN
 from small_runs import change, comparison_of, launched
-from told import told
 
 from runtime.check import check_file, main
 from runtime.program.calls import ScriptError
@@ -156,5 +156,5 @@ def test_a_line_that_makes_no_sense_is_named(
 def test_a_script_that_would_train_when_it_is_read_is_named(folder: Path) -> None:
     script = folder / "device_1.py"
     change(script, 'if __name__ == "__main__":\n    train()', "train()")
-    with told(ScriptError, match=r"device_1.py: line \d+: fails \(ScriptError: this is one of several"):
+    with raises_line(ScriptError, match=r"device_1.py: line \d+: fails \(ScriptError: this is one of "):
         check_file(folder)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_line_errors import raises_line
 from places import ROOT
 from small_runs import change, with_hidden_forms
-from told import told
 
 from placements.forms.texts import write_json, write_text
 from placements.placement_file import placement_to_dict
@@ -172,7 +172,7 @@ ROW = {"dtype": "float64", "shape": [2], "edges": [["F0", "F1"]]}
 )
 def test_a_wrong_field_is_named_with_the_remedy(data: object, message: str, tmp_path: Path) -> None:
     path = write_json(tmp_path / "programs.json", data)
-    with told(ProgramFileError, f"{path}: ", has=message):
+    with raises_line(ProgramFileError, f"{path}: ", has=message):
         check_file(path)
 
 

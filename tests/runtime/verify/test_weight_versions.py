@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from one_line_errors import raises_line
 from small_runs import comparison_of, trained
-from told import told
 from torch import Tensor
-from weight_versions import orders_of
+from weight_versions import device_orders
 
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
@@ -150,17 +150,17 @@ def test_other_schedules_equal_both_references(
 def test_what_cannot_be_is_refused_in_one_line() -> None:
     placement = v_shape(4, 1, 2)
     double = replace(SYNTHETIC, weight_versions="double_buffering", micro_batches_per_update=2)
-    with told(ModelError, match=r"model.weight_versions: double_buffering lets F0 .* raise micro_"):
-        read_versions(double, placement, 8, orders_of(one_f_one_b(placement, 8)))
+    with raises_line(ModelError, match=r"model.weight_versions: double_buffering lets F0 .* raise micro_"):
+        read_versions(double, placement, 8, device_orders(one_f_one_b(placement, 8)))
     with pytest.raises(ModelError, match=r"model.weight_versions: double_buffering lets F0 of micro-batch 8"):
         read_versions(
-            replace(double, micro_batches_per_update=4), placement, 16, orders_of(gpipe(placement, 16))
+            replace(double, micro_batches_per_update=4), placement, 16, device_orders(gpipe(placement, 16))
         )
-    with told(ModelError, match=r"model.micro_batches_per_update: 3 is not a divisor of the 8 inputs"):
+    with raises_line(ModelError, match=r"model.micro_batches_per_update: 3 is not a divisor of the 8 inputs"):
         read_versions(
-            replace(double, micro_batches_per_update=3), placement, 8, orders_of(gpipe(placement, 8))
+            replace(double, micro_batches_per_update=3), placement, 8, device_orders(gpipe(placement, 8))
         )
-    with told(ModelError, match=r"F0 and F7 share embedding.tokens; use flush or the model 'synthetic'"):
+    with raises_line(ModelError, has="F0 and F7 share embedding.tokens; use flush or the model 'synthetic'"):
         body_of(replace(GPT, num_layers=8, weight_versions="weight_stashing"), wave_shape(4))
     for name, value in [("weight_versions", "stale"), ("micro_batches_per_update", 0), ("momentum", -1)]:
         with pytest.raises(ModelError, match=f"model.{name}: "):

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_line_errors import raises_line
 from strategies import placements as random_placements
 from strategies import with_transfer
-from told import told
 
 from placements import Block, Kind, Placement
 from placements.copies.replicas import replicated
@@ -102,7 +102,7 @@ def test_forward_blocks_that_wait_for_a_backward_on_their_device_come_after_it()
 
 @pytest.mark.parametrize("name", ["zb_v", "v_half", "v_min"])
 def test_a_weight_half_that_waits_for_a_later_stage_is_no_pipeline(name: str) -> None:
-    """The rule would run it before what the later stage waits for, and wait for ever."""
+    """The rule would run it before the block that the later stage waits for: a deadlock."""
     placement = SPLIT_WAVE(4)
     blocks = tuple(
         replace(block, after=("I7", "I1")) if block.name == "W7" else block for block in placement.blocks
@@ -159,14 +159,14 @@ def test_schedules_have_the_known_figures(
 
     F = 1, B = 2 whole, or F = I = W = 1; micro-batches are those of both directions.
     """
-    found = {}
+    computed = {}
     for p, m in expected:
         placement = make(p)
         pairs = 2 if placement.name == "x_shape" else 1
         num_chunks = sum(block.kind is Kind.F for block in placement.on(0)) // pairs
         makespan, peak = figures(HAND_MADE[name](placement, m // pairs))
-        found[p, m] = makespan / num_chunks, peak / num_chunks
-    assert found == expected
+        computed[p, m] = makespan / num_chunks, peak / num_chunks
+    assert computed == expected
 
 
 @pytest.mark.parametrize(("placement", "bubble_rate"), [(m_shape(), 0.25), (nn_shape(), 0.20)])
@@ -196,7 +196,7 @@ def test_chains_that_are_alike_take_turns_as_more_micro_batches_of_one(name: str
     """So modes of several micro-batches in a repetend have an order at once, once after 100 CPU seconds."""
     chain = CHAIN(4)
     twice = [
-        replace(block, name=f"{block.name}.{i}", after=tuple(f"{each}.{i}" for each in block.after))
+        replace(block, name=f"{block.name}.{i}", after=tuple(f"{name}.{i}" for name in block.after))
         for i in range(2)
         for block in chain.blocks
     ]
@@ -267,17 +267,17 @@ def test_unsuitable_placements_are_refused_in_one_line(name: str) -> None:
         SHAPES["k_shape"],
         partial(CHAIN, inference=True),
     }
-    own = [SHAPES["m_shape"], SHAPES["nn_shape"]] if name == "one_f_one_b_plus" else HOMES[name]
+    homes = [SHAPES["m_shape"], SHAPES["nn_shape"]] if name == "one_f_one_b_plus" else HOMES[name]
     for make in every:
-        if not any(make(4) == home(4) for home in own):
-            with told(UnsuitablePlacementError, match=r"^schedule: .* which \w+ is not; use .*=\w+$"):
+        if not any(make(4) == home(4) for home in homes):
+            with raises_line(UnsuitablePlacementError, match=r"^schedule: .* which \w+ is not; use .*=\w+$"):
                 HAND_MADE[name](make(4), 8)
 
 
 def test_a_split_backward_is_not_a_whole_one() -> None:
     with pytest.raises(UnsuitablePlacementError, match="with whole backward, which v_shape is not; use"):
         one_f_one_b(SPLIT_CHAIN(4), 4)
-    with told(UnsuitablePlacementError, match=r"with split backward, .* placement.split_backward=true"):
+    with raises_line(UnsuitablePlacementError, match="with split backward, .* placement.split_backward="):
         HAND_MADE["zb_h1"](CHAIN(4), 4)
 
 
@@ -325,9 +325,9 @@ def random_pipelines(draw: st.DrawFn) -> Placement:
 @given(random_placements() | random_pipelines(), st.integers(1, 9))
 def test_applicable_on_any_placement(placement: Placement, number: int) -> None:
     """A hand-made schedule is refused or valid: the orders of the devices never make a cycle."""
-    found = applicable(placement, number)
-    assert "gpipe" in found
-    for schedule in found.values():
+    schedules = applicable(placement, number)
+    assert "gpipe" in schedules
+    for schedule in schedules.values():
         assert validate(schedule).num_micro_batches == number
 
 

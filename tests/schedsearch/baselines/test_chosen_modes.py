@@ -15,11 +15,11 @@ from schedsearch.validate import validate
 def test_each_stage_decides_for_itself_what_it_can_afford() -> None:
     """Of four stages that hold 4, 3, 2 and 1 micro-batches of 10 units, with 32, the first recomputes."""
     placement = recomputing(4).with_memory(32)
-    found = dict(with_chosen_modes(placement, 12, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
-    assert set(found) == {"one_f_one_b, all recompute", "one_f_one_b, each stage what it can afford"}
-    best = found["one_f_one_b, each stage what it can afford"]
+    schedules = dict(with_chosen_modes(placement, 12, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
+    assert set(schedules) == {"one_f_one_b, all recompute", "one_f_one_b, each stage what it can afford"}
+    best = schedules["one_f_one_b, each stage what it can afford"]
     assert set(best.chosen) == {(1, 0, 0, 0)}
-    assert best.makespan < found["one_f_one_b, all recompute"].makespan
+    assert best.makespan < schedules["one_f_one_b, all recompute"].makespan
 
 
 def test_copies_to_the_host_are_put_beside_1f1b() -> None:
@@ -28,13 +28,13 @@ def test_copies_to_the_host_are_put_beside_1f1b() -> None:
         offload={f"F{stage}": [Offload(10, 4)] for stage in range(4)},
         host_memory=100,
     )
-    found = dict(with_chosen_modes(placement, 12, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
-    assert any("offload on the first" in name for name in found)
-    assert all(peak_memory(validate(schedule)).max() <= 30 for schedule in found.values())
+    schedules = dict(with_chosen_modes(placement, 12, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
+    assert any("offload on the first" in name for name in schedules)
+    assert all(peak_memory(validate(schedule)).max() <= 30 for schedule in schedules.values())
 
 
 def test_a_comparison_of_stages_with_modes() -> None:
-    """The search is never longer than what is made by hand, which says how it chose modes."""
+    """The search is shorter than the schedule by hand, whose note tells how its modes were chosen."""
     stages = schedsearch.stages_of(
         4,
         forward_ms=20,

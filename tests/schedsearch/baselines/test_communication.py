@@ -23,8 +23,8 @@ def exchanging(placement: Placement, ticks: int) -> Placement:
         is_weight = block.kind is Kind.W
         blocks.append(block if is_weight else replace(block, after=tuple(f"{n}x" for n in block.after)))
         if not is_weight:
-            own = Block(f"{block.name}x", block.kind, block.devices, ticks, after=(block.name,))
-            blocks.append(replace(own, stream="communication"))
+            exchange = Block(f"{block.name}x", block.kind, block.devices, ticks, after=(block.name,))
+            blocks.append(replace(exchange, stream="communication"))
     return replace(placement, blocks=tuple(blocks))
 
 
@@ -67,6 +67,6 @@ def test_stp_holds_three_chunks_a_device_until_input_halves_end(num_devices: int
 
 def test_a_search_is_never_longer_than_the_best_made_by_hand() -> None:
     placement = wave(3, 0, 9)
-    made = min(each.makespan for _, each in with_chosen_modes(placement, 9, HAND_MADE))
-    found = search(placement, 9, work_limit=0.01)
-    assert found.schedule is not None and found.schedule.makespan <= made
+    made = min(schedule.makespan for _, schedule in with_chosen_modes(placement, 9, HAND_MADE))
+    answer = search(placement, 9, work_limit=0.01)
+    assert answer.schedule is not None and answer.schedule.makespan <= made

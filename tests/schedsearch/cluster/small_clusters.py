@@ -89,7 +89,7 @@ def drawn_jobs(random: Random, count: int, max_gpus: int) -> list[Job]:
     """Return jobs that arrive over some hours and take from seconds to hours."""
     arrival_s, jobs = 0.0, []
     for number in range(count):
-        gpus = random.choice([one for one in (1, 2, 4) if one <= max_gpus])
+        gpus = random.choice([size for size in (1, 2, 4) if size <= max_gpus])
         slo_s = random.choice((float("inf"), random.uniform(100, 20000)))
         steps = 10 ** random.uniform(0, 4)
         jobs.append(Job(f"job {number}", random.choice("abcd"), steps, gpus, 1.0, arrival_s, slo_s))

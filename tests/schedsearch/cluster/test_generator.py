@@ -1,4 +1,4 @@
-"""Generated jobs: those that Gavel's generator draws, and what they are on average."""
+"""Generated jobs: the same as from Gavel's generator, and their averages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from itertools import islice
 import numpy as np
 import pytest
 from cluster.small_clusters import GAVEL, gavel_throughputs, needs_gavel, throughputs_of
-from told import told
+from one_line_errors import raises_line
 
-from schedsearch.cluster.generator import (
-    GeneratorOptions,
-    generated,
-)
+from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.throughput_file import read_job_types
 from schedsearch.cluster.jobs import Job
@@ -86,5 +83,5 @@ def test_the_cost_studys_durations() -> None:
     ],
 )
 def test_wrong_options_are_one_line(options: dict[str, object], message: str) -> None:
-    with told(ClusterError, match=message):
+    with raises_line(ClusterError, match=message):
         drawn(1, **options)

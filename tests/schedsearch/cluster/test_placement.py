@@ -43,9 +43,9 @@ def placed_throughputs(rates: Rates, gpus: tuple[int, ...] = (2,)) -> Throughput
 
 
 def rates_of(demand: Demand) -> list[tuple[str, bool, float]]:
-    found = demand.configurations
-    types = [demand.cluster.gpu_types[number] for number in found.gpu_type]
-    return [*zip(types, found.is_unconsolidated.tolist(), found.steps_per_s[:, 0].tolist(), strict=True)]
+    configs = demand.configurations
+    types = [demand.cluster.gpu_types[number] for number in configs.gpu_type]
+    return [*zip(types, configs.is_unconsolidated.tolist(), configs.steps_per_s[:, 0].tolist(), strict=True)]
 
 
 def test_a_placement_is_unconsolidated_where_it_spans_more_servers_than_it_needs() -> None:
@@ -83,31 +83,31 @@ def one_round(throughputs: Throughputs) -> tuple[RoundScheduler, list[Assignment
 
 def test_who_finds_no_room_in_a_server_runs_at_its_lower_throughput_or_waits() -> None:
     throughputs = placed_throughputs(RATES, (2, 3))
-    rounds, found = one_round(throughputs)
-    placed = {one.jobs[0]: one.gpu_ids for one in found}
+    rounds, assigned = one_round(throughputs)
+    placed = {run.jobs[0]: run.gpu_ids for run in assigned}
     assert placed == {"a": (0, 1, 2), "b": (4, 5, 6), "c": (3, 7)}
     speeds = rounds.candidates.steps_per_s[:, 0]
-    assert [float(speeds[one.placed_as]) for one in found] == [8.0, 8.0, 1.0]
-    assert [float(speeds[one.candidate]) for one in found] == [8.0, 8.0, 8.0]  # whose time is counted
+    assert [float(speeds[run.placed_as]) for run in assigned] == [8.0, 8.0, 1.0]
+    assert [float(speeds[run.candidate]) for run in assigned] == [8.0, 8.0, 8.0]  # whose time is counted
     assert throughputs.unconsolidated is not None
     lacking = {key: row for key, row in throughputs.unconsolidated.alone.items() if key[0] == "quiet"}
-    _, found = one_round(Throughputs(throughputs.alone, unconsolidated=Throughputs(lacking)))
-    assert [one.jobs for one in found] == [("a",), ("b",)]
+    _, assigned = one_round(Throughputs(throughputs.alone, unconsolidated=Throughputs(lacking)))
+    assert [run.jobs for run in assigned] == [("a",), ("b",)]
 
 
 def test_a_configuration_on_several_servers_takes_a_gpu_of_each_in_turn() -> None:
-    """What is left for c is in one server, so it runs as fast as there."""
+    """The GPUs left for c are in one server, so c has the throughput of one server."""
     cluster, allocation = allocation_on_servers_of_four(placed_throughputs(RATES, (2, 3)))
     is_apart = allocation.demand.configurations.is_unconsolidated
     rounds = RoundScheduler(cluster, 360.0, sees_servers=True)
     rounds.decide(Allocation(allocation.demand, is_apart.astype(float), 0.0), 0.0)
     for _ in range(2):
-        found = rounds.next_round()
-        placed = {one.jobs[0]: one.gpu_ids for one in found}
+        assigned = rounds.next_round()
+        placed = {run.jobs[0]: run.gpu_ids for run in assigned}
         assert placed == {"a": (0, 1, 4), "b": (2, 3, 5), "c": (6, 7)}
         speeds = rounds.candidates.steps_per_s[:, 0]
-        assert [float(speeds[one.placed_as]) for one in found] == [7.0, 7.0, 8.0]
-    assert all(all(one.renewed) for one in found)
+        assert [float(speeds[run.placed_as]) for run in assigned] == [7.0, 7.0, 8.0]
+    assert all(all(run.renewed) for run in assigned)
 
 
 def test_a_policy_that_knows_servers_puts_the_chatty_job_where_its_gpus_share_one() -> None:
@@ -115,11 +115,11 @@ def test_a_policy_that_knows_servers_puts_the_chatty_job_where_its_gpus_share_on
     throughputs = placed_throughputs(RATES)
     jobs = [Job("chatty", "chatty", 4000.0, 2), Job("quiet", "quiet", 7000.0, 2)]
     options = SimulationOptions(round_s=100.0, reset_s=0.0, types_in_turn=False)
-    found = simulate_cluster(jobs, SPLIT, throughputs, policy_of("las"), options)
-    assert [one.finish_s for one in found.jobs] == [1000.0, 1000.0]
+    outcome = simulate_cluster(jobs, SPLIT, throughputs, policy_of("las"), options)
+    assert [job.finish_s for job in outcome.jobs] == [1000.0, 1000.0]
 
 
-@pytest.mark.parametrize("name", [one for one in POLICIES if one != "allox"])
+@pytest.mark.parametrize("name", [policy for policy in POLICIES if policy != "allox"])
 def test_every_job_runs_at_the_throughput_of_the_servers_that_it_is_in(name: str) -> None:
     random = Random(name)
     cluster = GpuCluster({"x": 8, "y": 6, "z": 5}, {"x": 3.0, "y": 2.0, "z": 1.0}, {"x": 4, "z": 2})
@@ -132,13 +132,13 @@ def test_every_job_runs_at_the_throughput_of_the_servers_that_it_is_in(name: str
     throughputs = replace(near, unconsolidated=Throughputs({**near.alone, **alone}, near.pairs))
     jobs = drawn_jobs(random, 25, 4)
     options = SimulationOptions(types_in_turn=random.random() < 0.5, records_rounds=True)
-    found = simulate_cluster(jobs, cluster, throughputs, policy_of(name), options)
-    assert all(one.finish_s > 0 for one in found.jobs)
+    outcome = simulate_cluster(jobs, cluster, throughputs, policy_of(name), options)
+    assert all(job.finish_s > 0 for job in outcome.jobs)
     apart = throughputs.unconsolidated
     assert apart is not None
     placements = set()
-    for run in (run for each in found.recorded for run in each.runs):
-        gpu_type, who = cluster.gpu_types[run.gpu_type], [found.jobs[job].job for job in run.jobs]
+    for run in (run for turn in outcome.recorded for run in turn.runs):
+        gpu_type, who = cluster.gpu_types[run.gpu_type], [outcome.jobs[job].job for job in run.jobs]
         is_apart = cluster.is_unconsolidated(gpu_type, run.gpu_ids)
         placements.add(is_apart)
         table = apart if is_apart else near

@@ -23,9 +23,7 @@ def allocation_of(
     """Return an allocation of jobs named by their index, by jobs and GPU type."""
     jobs = [ActiveJob(Job(str(number), "any", 1.0, count), 1.0) for number, count in enumerate(gpus)]
     demand = Demand.of(
-        cluster,
-        jobs,
-        [Configuration(who, where, gpus[who[0]], (1.0,) * len(who)) for who, where in shares],
+        cluster, jobs, [Configuration(who, where, gpus[who[0]], (1.0,) * len(who)) for who, where in shares]
     )
     return Allocation(demand, np.array([*shares.values()]), 0.0)
 
@@ -34,9 +32,9 @@ def run_rounds(rounds: RoundScheduler, count: int) -> list[list[Assignment]]:
     """Return the assignments of a number of whole rounds."""
     history = []
     for _ in range(count):
-        found = rounds.next_round()
-        rounds.receive([one.candidate for one in found], np.full(len(found), ROUND_S))
-        history.append(found)
+        assigned = rounds.next_round()
+        rounds.receive([run.candidate for run in assigned], np.full(len(assigned), ROUND_S))
+        history.append(assigned)
     return history
 
 
@@ -85,7 +83,7 @@ def test_types_in_turn_take_what_others_would_need_more() -> None:
     ):
         rounds = RoundScheduler(cluster, ROUND_S)
         rounds.decide(allocation_of(cluster, [1, 1], shares), 0.0)
-        assert {one.jobs: one.gpu_type for one in rounds.next_round(order)} == first
+        assert {run.jobs: run.gpu_type for run in rounds.next_round(order)} == first
 
 
 def test_priority_is_share_over_received_then_what_is_owed() -> None:
@@ -93,12 +91,12 @@ def test_priority_is_share_over_received_then_what_is_owed() -> None:
     both = {((0,), "v100"): 0.5, ((1,), "v100"): 0.5}
     rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation_of(cluster, [1, 1], both), 0.0)
-    assert [one.jobs for one in rounds.next_round()] == [("0",)]
+    assert [run.jobs for run in rounds.next_round()] == [("0",)]
     rounds.receive([0], np.array([ROUND_S]))
     rounds.decide(allocation_of(cluster, [1, 1], both), ROUND_S)  # job 0 got too much, job 1 too little
     assert rounds.deficits_s[("0",), 0, 1, 0, False] == -ROUND_S / 2
     assert rounds.deficits_s[("1",), 0, 1, 0, False] == ROUND_S / 2
-    assert [one.jobs for one in rounds.next_round()] == [("1",)]
+    assert [run.jobs for run in rounds.next_round()] == [("1",)]
 
 
 def test_a_larger_job_that_does_not_fit_lets_others_by_and_gets_its_turn() -> None:
@@ -107,8 +105,8 @@ def test_a_larger_job_that_does_not_fit_lets_others_by_and_gets_its_turn() -> No
     rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation_of(cluster, [1, 4, 1], shares), 0.0)
     history = run_rounds(rounds, 20)
-    assert [one.jobs for one in history[0]] == [("0",), ("2",)]
-    assert any(one.jobs == ("1",) for found in history for one in found)
+    assert [run.jobs for run in history[0]] == [("0",), ("2",)]
+    assert any(run.jobs == ("1",) for assigned in history for run in assigned)
 
 
 def test_jobs_keep_their_gpus_and_larger_ones_choose_first() -> None:
@@ -117,14 +115,10 @@ def test_jobs_keep_their_gpus_and_larger_ones_choose_first() -> None:
     rounds = RoundScheduler(cluster, ROUND_S)
     rounds.decide(allocation_of(cluster, [1, 4, 2], shares), 0.0)
     first, second = run_rounds(rounds, 2)
-    assert {one.jobs: one.gpu_ids for one in first} == {
-        ("1",): (0, 1, 2, 3),
-        ("2",): (4, 5),
-        ("0",): (6,),
-    }
-    assert [one.gpu_ids for one in first] == [one.gpu_ids for one in second]
-    assert not any(flag for one in first for flag in one.renewed)
-    assert all(flag for one in second for flag in one.renewed)
+    assert {run.jobs: run.gpu_ids for run in first} == {("1",): (0, 1, 2, 3), ("2",): (4, 5), ("0",): (6,)}
+    assert [run.gpu_ids for run in first] == [run.gpu_ids for run in second]
+    assert not any(flag for run in first for flag in run.renewed)
+    assert all(flag for run in second for flag in run.renewed)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -133,11 +127,11 @@ def test_gpus_of_a_job_are_on_as_few_servers_as_can_be(seed: int) -> None:
     per_server = random.choice((1, 2, 4, 8))
     ids = random.sample(range(32), random.randint(8, 32))
     gpus = random.randint(1, 8)
-    found = FreeGpus(ids, per_server).best(gpus)
-    assert len({*found}) == gpus
-    assert {*found} <= {*ids}
+    chosen = FreeGpus(ids, per_server).best(gpus)
+    assert len({*chosen}) == gpus
+    assert {*chosen} <= {*ids}
     sizes = sorted(
-        (sum(one // per_server == k for one in ids) for k in range(32 // per_server)), reverse=True
+        (sum(gpu // per_server == k for gpu in ids) for k in range(32 // per_server)), reverse=True
     )
     fewest = next(count for count in range(1, 17) if sum(sizes[:count]) >= gpus)
-    assert len({one // per_server for one in found}) == fewest
+    assert len({gpu // per_server for gpu in chosen}) == fewest

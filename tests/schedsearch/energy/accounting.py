@@ -26,18 +26,18 @@ def blocking_w(profile: Profile, clock_mhz: int) -> float:
     return float(np.interp(clock_mhz, clocks, watts))
 
 
-def points_of(
+def instance_points(
     schedule: Schedule, profile: Profile, clock_mhz: Clocks, factor: Factors | None = None
 ) -> dict[Instance, OperatingPoint]:
     """Points of all instances; of some, a factor says how much longer than usual they run."""
     by_clock = {name: {p.clock_mhz: p for p in reversed(points)} for name, points in profile.points.items()}
-    found = {
+    points = {
         (name, n): by_clock[schedule.run_name(name, n)][clock_mhz[name][n]] for name, n in schedule.start_of
     }
-    for each, times in (factor or {}).items():
-        p = found[each]
-        found[each] = replace(p, time_ms=times * p.time_ms, energy_mj=times * p.energy_mj)
-    return found
+    for instance, times in (factor or {}).items():
+        p = points[instance]
+        points[instance] = replace(p, time_ms=times * p.time_ms, energy_mj=times * p.energy_mj)
+    return points
 
 
 def change_ms(latency_ms: Latency, before_mhz: int, after_mhz: int) -> float:
@@ -54,7 +54,7 @@ def starts(
     factor: Factors | None = None,
 ) -> dict[Instance, float]:
     """Start whatever is next on all of its devices and has its inputs, until all has run."""
-    placement, point = schedule.placement, points_of(schedule, profile, clock_mhz, factor)
+    placement, point = schedule.placement, instance_points(schedule, profile, clock_mhz, factor)
     queue = {device: list(schedule.order(device)) for device in range(placement.num_devices)}
     free_ms = dict.fromkeys(queue, 0.0)
     at_mhz: dict[int, int] = {}
@@ -65,12 +65,12 @@ def starts(
                 continue
             name, n = head = queue[device][0]
             block, chosen = schedule.block(name, n), point[head]
-            inputs = [(each, n) for each in block.after]
+            inputs = [(source, n) for source in block.after]
             if any(queue[other][:1] != [head] for other in block.devices) or not set(inputs) <= set(start):
                 continue
             arrivals = [
-                start[each] + point[each].time_ms + placement.transfer_time(each[0], name) * placement.tick_ms
-                for each in inputs
+                start[key] + point[key].time_ms + placement.transfer_time(key[0], name) * placement.tick_ms
+                for key in inputs
             ]
             ready = [
                 free_ms[other] + change_ms(latency_ms, at_mhz.get(other, chosen.clock_mhz), chosen.clock_mhz)
@@ -92,9 +92,9 @@ def device_energy_mj(
     factor: Factors | None = None,
 ) -> list[float]:
     """Energy of one GPU of each device: block by block, gap by gap."""
-    point = points_of(schedule, profile, clock_mhz, factor)
+    point = instance_points(schedule, profile, clock_mhz, factor)
     every = {p.clock_mhz for points in profile.points.values() for p in points}
-    found = []
+    energies = []
     for device in range(schedule.placement.num_devices):
         order = schedule.order(device)
         energy, now = 0.0, 0.0
@@ -107,8 +107,8 @@ def device_energy_mj(
             chosen = point[instance]
             energy += idle_w * (start_ms[instance] - now) + chosen.energy_mj
             now, idle_w = start_ms[instance] + chosen.time_ms, blocking_w(profile, chosen.clock_mhz)
-        found.append(energy + idle_w * (until_ms - now))
-    return found
+        energies.append(energy + idle_w * (until_ms - now))
+    return energies
 
 
 def accounted(
@@ -121,11 +121,11 @@ def accounted(
 ) -> tuple[float, float]:
     """Time of an iteration, and energy of all GPUs until its end or until a later time."""
     start = starts(schedule, profile, clock_mhz, latency_ms, factor)
-    point = points_of(schedule, profile, clock_mhz, factor)
+    point = instance_points(schedule, profile, clock_mhz, factor)
     time = max(start[instance] + point[instance].time_ms for instance in start)
-    each = device_energy_mj(schedule, profile, clock_mhz, start, max(time, until_ms), factor)
+    energies = device_energy_mj(schedule, profile, clock_mhz, start, max(time, until_ms), factor)
     gpus = schedule.placement.num_gpus or (1,) * schedule.placement.num_devices
-    return time, math.fsum(number * energy for number, energy in zip(gpus, each, strict=True))
+    return time, math.fsum(number * energy for number, energy in zip(gpus, energies, strict=True))
 
 
 def bottom_w(placement: Placement, profile: Profile) -> float:

@@ -109,7 +109,7 @@ def waits(schedule: Schedule) -> list[tuple[Instance, Instance, float]]:
 
 
 def check_plans(schedule: Schedule, profile: Profile, plans: Sequence[FrequencyPlan]) -> None:
-    """Figures are those of the slow accounting, none is below its bound, and longer plans need less."""
+    """Figures equal the slow accounting, none is below its bound, and longer plans need less."""
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
     for plan in plans:
         time, energy = accounted(schedule, profile, plan.clock_mhz)
@@ -173,11 +173,11 @@ def relaxed_optimum(
 def every_choice(schedule: Schedule, profile: Profile) -> Iterator[dict[str, tuple[int, ...]]]:
     """Every choice of clocks."""
     names = [block.name for block in schedule.placement.blocks]
-    each = [
+    choices = [
         itertools.product([p.clock_mhz for p in profile.points[name]], repeat=schedule.num_micro_batches)
         for name in names
     ]
-    for clocks in itertools.product(*each):
+    for clocks in itertools.product(*choices):
         yield dict(zip(names, clocks, strict=True))
 
 
@@ -190,7 +190,7 @@ def exact_plan(schedule: Schedule, profile: Profile, deadline_ms: float) -> Freq
     """Return the plan of a small schedule that one program proves to be the best for a deadline."""
     problem = ClockProblem(schedule, profile)
     size = problem.graph.size
-    found = improved(problem, np.zeros(size, int), range(size), deadline_ms, Effort().budget(60.0, 0))
-    (clocks,) = problem.clocks(found.choice[:, None])
+    solution = improved(problem, np.zeros(size, int), range(size), deadline_ms, Effort().budget(60.0, 0))
+    (clocks,) = problem.clocks(solution.choice[:, None])
     plan = problem.plan(clocks, 0.0)
-    return replace(plan, lower_bound_mj=found.bound_mj + problem.waiting_w * plan.time_ms)
+    return replace(plan, lower_bound_mj=solution.bound_mj + problem.waiting_w * plan.time_ms)

@@ -44,13 +44,13 @@ def with_gpus(placement: Placement, *number: int) -> Placement:
 def test_simulation_agrees_with_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
     clocks = some_clocks(data, schedule, profile)
-    found = simulate_at_clocks(schedule, profile, clocks)
+    iteration = simulate_at_clocks(schedule, profile, clocks)
     time, energy = accounted(schedule, profile, clocks)
-    assert found.time_ms == pytest.approx(time)
-    assert found.energy_mj == pytest.approx(energy, rel=1e-9, abs=1e-9)
+    assert iteration.time_ms == pytest.approx(time)
+    assert iteration.energy_mj == pytest.approx(energy, rel=1e-9, abs=1e-9)
     until = time + data.draw(st.integers(0, 50))
-    after_w = bottom_w(schedule.placement, profile) if found.waiting_w is None else found.waiting_w
-    next_to = found.energy_mj + after_w * (until - time)
+    after_w = bottom_w(schedule.placement, profile) if iteration.waiting_w is None else iteration.waiting_w
+    next_to = iteration.energy_mj + after_w * (until - time)
     assert next_to == pytest.approx(accounted(schedule, profile, clocks, until)[1], rel=1e-9, abs=1e-9)
 
 
@@ -59,23 +59,23 @@ def test_simulation_agrees_with_the_slow_accounting(data: st.DataObject) -> None
 def test_waiting_for_changes_of_clock_agrees_too(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
     clocks, latency = some_clocks(data, schedule, profile), data.draw(st.sampled_from([0.0, 2.5, 20.0]))
-    found = simulate_switching(schedule, profile, clocks, latency, back_to_back=False)
+    iteration = simulate_switching(schedule, profile, clocks, latency, back_to_back=False)
     time, energy = accounted(schedule, profile, clocks, latency_ms=latency)
-    assert (found.time_ms, found.energy_mj) == (
+    assert (iteration.time_ms, iteration.energy_mj) == (
         pytest.approx(time),
         pytest.approx(energy, rel=1e-9, abs=1e-9),
     )
     if latency == 0:
-        assert found.waiting_w == pytest.approx(simulate_at_clocks(schedule, profile, clocks).waiting_w)
+        assert iteration.waiting_w == pytest.approx(simulate_at_clocks(schedule, profile, clocks).waiting_w)
     # Until all have their first clocks again, devices wait at their last ones.
     again = simulate_switching(schedule, profile, clocks, latency)
-    assert again.time_ms >= found.time_ms
+    assert again.time_ms >= iteration.time_ms
     _, energy = accounted(schedule, profile, clocks, again.time_ms, latency_ms=latency)
     assert again.energy_mj == pytest.approx(energy, rel=1e-9, abs=1e-9)
 
 
 def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:
-    """Every plan's figures are those of the slow accounting, and a look-up finds the best plan kept."""
+    """Every plan's figures equal the slow accounting, and a look-up finds the best plan kept."""
     for plan in (*frontier.plans, frontier.all_maximum):
         time, energy = accounted(schedule, profile, plan.clock_mhz)
         assert plan.time_ms == pytest.approx(time)
@@ -89,9 +89,9 @@ def check(schedule: Schedule, profile: Profile, frontier: Frontier) -> None:
     for deadline in np.linspace(times[0], 3 * times[-1], 15).tolist():
         kept = [plan for plan in frontier.plans if plan.time_ms <= deadline]
         least = min(accounted(schedule, profile, plan.clock_mhz, deadline)[1] for plan in kept)
-        found = frontier.at(deadline)
-        assert found.time_ms <= deadline * (1 + 1e-9)
-        assert accounted(schedule, profile, found.clock_mhz, deadline)[1] == pytest.approx(
+        at_deadline = frontier.at(deadline)
+        assert at_deadline.time_ms <= deadline * (1 + 1e-9)
+        assert accounted(schedule, profile, at_deadline.clock_mhz, deadline)[1] == pytest.approx(
             least, rel=1e-9, abs=1e-6
         )
 
@@ -112,10 +112,10 @@ def test_no_choice_of_clocks_is_below_the_bound(data: st.DataObject) -> None:
     profile = replace(data.draw(profiles(placement, max_clocks=3)), blocking_power_w=data.draw(curves()))
     schedule = gpipe(placement, data.draw(st.integers(1, 2)))
     bound, frontier = ClockProblem(schedule, profile).bound, compute_frontier(schedule, profile, 10)
-    found = [accounted(schedule, profile, clocks) for clocks in every_choice(schedule, profile)]
-    for time, energy in found:
+    totals = [accounted(schedule, profile, clocks) for clocks in every_choice(schedule, profile)]
+    for time, energy in totals:
         assert energy >= bound.at(time) * (1 - 1e-9) - 1e-6
-    assert frontier.shortest.time_ms == pytest.approx(min(time for time, _ in found))
+    assert frontier.shortest.time_ms == pytest.approx(min(time for time, _ in totals))
 
 
 @settings(max_examples=8, deadline=None)
@@ -131,21 +131,21 @@ def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
             capped_plan(schedule, profile, frontier, cap_w)
         return
     try:
-        found = capped_plan(schedule, profile, frontier, cap_w)
+        capped = capped_plan(schedule, profile, frontier, cap_w)
     except EnergyError as error:
         assert "is kept by no plan that was found" in str(error)
         assert profile.waits_by_clock and above < 11
         return
-    clocks, length = found.plan.clock_mhz, found.plan.time_ms
+    clocks, length = capped.plan.clock_mhz, capped.plan.time_ms
     start = starts(schedule, profile, clocks)
-    each = [mj / length for mj in device_energy_mj(schedule, profile, clocks, start, length)]
-    total = math.fsum(number * watts for number, watts in zip(gpus_of, each, strict=True))
-    assert found.plan.power_w == pytest.approx(total, rel=1e-9, abs=1e-9)
-    assert found.plan.energy_mj == pytest.approx(
+    powers = [mj / length for mj in device_energy_mj(schedule, profile, clocks, start, length)]
+    total = math.fsum(number * watts for number, watts in zip(gpus_of, powers, strict=True))
+    assert capped.plan.power_w == pytest.approx(total, rel=1e-9, abs=1e-9)
+    assert capped.plan.energy_mj == pytest.approx(
         accounted(schedule, profile, clocks, length)[1], rel=1e-9, abs=1e-9
     )
     assert total <= cap_w * (1 + 1e-6)
-    assert length >= found.min_ms * (1 - 1e-6)
+    assert length >= capped.min_ms * (1 - 1e-6)
 
 
 def test_the_shortest_iteration_under_a_cap_against_every_choice() -> None:
@@ -154,18 +154,18 @@ def test_the_shortest_iteration_under_a_cap_against_every_choice() -> None:
     profile = replace(noisy_profile(placement, 2, 5), blocking_power_w=((600, 50.0), (1410, 110.0)))
     schedule = one_f_one_b(placement, 2)
     cap_w = 170.0 * 4
-    found = capped_plan(schedule, profile, compute_frontier(schedule, profile, 40), cap_w)
+    capped = capped_plan(schedule, profile, compute_frontier(schedule, profile, 40), cap_w)
     best = math.inf
     for clocks in every_choice(schedule, profile):
         start = starts(schedule, profile, clocks)
         time = accounted(schedule, profile, clocks)[0]
         for length in np.linspace(time, 2 * time, 200).tolist():
-            each = device_energy_mj(schedule, profile, clocks, start, length)
-            if each[0] * 3 + each[1] <= cap_w * length:
+            energies = device_energy_mj(schedule, profile, clocks, start, length)
+            if energies[0] * 3 + energies[1] <= cap_w * length:
                 best = min(best, length)
                 break
-    assert found.min_ms * (1 - 1e-9) <= best
-    assert best * (1 - 0.01) <= found.plan.time_ms <= best * 1.05
+    assert capped.min_ms * (1 - 1e-9) <= best
+    assert best * (1 - 0.01) <= capped.plan.time_ms <= best * 1.05
 
 
 def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
@@ -193,8 +193,8 @@ def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
 def test_baselines_are_counted_alike(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
     problem = ClockProblem(schedule, profile)
-    found = compute_baselines(list(BASELINES), schedule, profile)
-    for plan in (plan for plans in found.values() for plan in plans):
+    baselines = compute_baselines(list(BASELINES), schedule, profile)
+    for plan in (plan for plans in baselines.values() for plan in plans):
         time, energy = accounted(schedule, profile, plan.clock_mhz)
         assert (plan.time_ms, plan.energy_mj) == (
             pytest.approx(time),

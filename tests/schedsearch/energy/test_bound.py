@@ -21,9 +21,9 @@ def test_rounding_errors_are_taken_off_and_nothing_else() -> None:
     assert proved(9.0, 10.0) == 9.0
     assert proved(10.0 * (1 + 0.9 * BOUND_TOLERANCE), 10.0) == 10.0
     assert proved(0.9 * BOUND_TOLERANCE, 0.0, scale=1.0) == 0.0
-    for bound, found in ((10.0 * (1 + 2.1 * BOUND_TOLERANCE), 10.0), (2.1 * BOUND_TOLERANCE, 0.0)):
+    for bound, value in ((10.0 * (1 + 2.1 * BOUND_TOLERANCE), 10.0), (2.1 * BOUND_TOLERANCE, 0.0)):
         with pytest.raises(AssertionError, match=r"^the bound 1?\d?\S* is above .*, which was found"):
-            proved(bound, found, scale=found / 10)
+            proved(bound, value, scale=value / 10)
 
 
 def test_a_wrong_bound_of_the_exact_solver_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

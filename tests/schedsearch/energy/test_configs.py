@@ -29,18 +29,18 @@ from schedsearch.energy.baselines import compute_baselines
 SCHEDULE = one_f_one_b(v_shape(2), 2)
 CLOCKS = (900, 1200, 1410)
 SMS = {"12 SMs": (0.85, 1.25), "4 SMs": (1.0, 1.0)}
-"""What SMs that communicate do to a block whose messages are in the way: factors on time and power."""
+"""Factors on time and power of a block beside messages, by the SMs that communicate."""
 
 
-def points_of(ms: float) -> tuple[OperatingPoint, ...]:
-    """Return the points of a block of so much work, by clock and by the SMs that communicate meanwhile."""
-    found = []
+def sm_points(ms: float) -> tuple[OperatingPoint, ...]:
+    """Return a block's points, by clock and by the SMs that communicate; `ms` is its time alone."""
+    points = []
     for clock in CLOCKS:
         for sms, (time, power) in SMS.items():
             time_ms = ms * (0.4 + 0.6 * 1410 / clock) * time
             watts = (100 + 220 * (clock / 1410) ** 2.5) * power
-            found.append(OperatingPoint(clock, time_ms, time_ms * watts, sms))
-    return tuple(found)
+            points.append(OperatingPoint(clock, time_ms, time_ms * watts, sms))
+    return tuple(points)
 
 
 def profile() -> Profile:
@@ -48,7 +48,7 @@ def profile() -> Profile:
     points = {}
     for stage in range(2):
         for name, ms in ((f"F{stage}", 25.0 + 8 * stage), (f"B{stage}", 50.0 + 13 * stage)):
-            points[name] = points_of(ms)
+            points[name] = sm_points(ms)
     return Profile("test", points, 60.0)
 
 
@@ -72,8 +72,8 @@ def test_a_frontier_of_configurations_is_that_of_all_choices() -> None:
         least = (energy[within] + waiting).min() if within.any() else np.inf
         exact_mj = frontier.energy_next_to(exact, deadline)
         assert exact_mj <= least * (1 + 1e-6)
-        own = frontier.energy_next_to(frontier.at(deadline), deadline)
-        assert exact_mj * (1 - 1e-6) <= own <= least * 1.005
+        energy_mj = frontier.energy_next_to(frontier.at(deadline), deadline)
+        assert exact_mj * (1 - 1e-6) <= energy_mj <= least * 1.005
     for plan in frontier.plans:
         again = simulate_at_clocks(SCHEDULE, costs, plan.clock_mhz)
         assert (again.time_ms, again.energy_mj) == pytest.approx((plan.time_ms, plan.energy_mj))
@@ -123,8 +123,8 @@ def test_what_chooses_clocks_alone_says_so_or_takes_the_fastest() -> None:
         switched_plan(SCHEDULE, costs, frontier, limits, 2 * frontier.shortest.time_ms)
     alone = costs.in_fastest_configs()
     names = ("envpipe", "zeus_global", "all_maximum")
-    found = compute_baselines(names, SCHEDULE, costs, bound=frontier.relaxed)
-    assert {name: [plan.energy_mj for plan in plans] for name, plans in found.items()} == {
+    baselines = compute_baselines(names, SCHEDULE, costs, bound=frontier.relaxed)
+    assert {name: [plan.energy_mj for plan in plans] for name, plans in baselines.items()} == {
         name: [plan.energy_mj for plan in plans]
         for name, plans in compute_baselines(names, SCHEDULE, alone).items()
     }

@@ -87,12 +87,12 @@ def test_envpipe_is_the_published_one(gpu: str, tolerance: float, number: int) -
     if not rows:
         pytest.skip("envpipe_result.csv is not there")
     schedule = one_f_one_b(profile.times_for(v_shape(8)), number)
-    found = simulate_at_clocks(schedule, profile, envpipe(ClockProblem(schedule, profile)))
-    assert found.time_ms / 100 == pytest.approx(float(rows[0]["iteration_time"]), abs=6e-4)
+    iteration = simulate_at_clocks(schedule, profile, envpipe(ClockProblem(schedule, profile)))
+    assert iteration.time_ms / 100 == pytest.approx(float(rows[0]["iteration_time"]), abs=6e-4)
     energy = float(rows[0]["energy"]) / 80
-    assert found.energy_mj / 1e3 == pytest.approx(energy, rel=tolerance)
+    assert iteration.energy_mj / 1e3 == pytest.approx(energy, rel=tolerance)
     if gpu == "a100_sxm":
-        assert round(found.energy_mj / 1e3) == round(energy)
+        assert round(iteration.energy_mj / 1e3) == round(energy)
 
 
 @settings(max_examples=20, deadline=None)
@@ -113,8 +113,8 @@ def test_envpipe_stays_as_fast(data: st.DataObject) -> None:
         profile.blocking_power_w,
     )
     schedule = gpipe(placement, data.draw(st.integers(1, 3)))
-    found = compute_baselines(["all_maximum", "envpipe"], schedule, monotone)
-    assert found["envpipe"][0].time_ms == pytest.approx(found["all_maximum"][0].time_ms)
+    baselines = compute_baselines(["all_maximum", "envpipe"], schedule, monotone)
+    assert baselines["envpipe"][0].time_ms == pytest.approx(baselines["all_maximum"][0].time_ms)
 
 
 # Zeus
@@ -129,7 +129,7 @@ def test_zeus_global_has_one_clock() -> None:
 
 
 def test_zeus_per_stage_balances_forward_times() -> None:
-    """Device 1 has half the work, and so goes down to where it takes what device 0 does."""
+    """Device 1 has half the work, so it lowers its clock until it takes as long as device 0."""
     light = [(clock, time / 2, energy / 2) for clock, time, energy in [(450, 26.0, 800.0), *STEPS]]
     profile = profile_of(10.0, F0=STEPS, B0=STEPS, F1=light, B1=light)
     plans = compute_baselines(["zeus_per_stage"], one_f_one_b(v_shape(2), 4), profile)["zeus_per_stage"]
@@ -200,6 +200,6 @@ def test_perseus_plans_the_shortest_time_that_is_published() -> None:
 def test_finds_the_exponential_that_is_there(time: float, energy: float) -> None:
     options = [(100 * (i + 1), t, 5 * math.exp(-0.3 * t) + 2) for i, t in enumerate(range(20, 5, -1))]
     profile = profile_of(F0=[(c, t * time, e * energy) for c, t, e in options])
-    found = exponential(cost_curve("F0", 1, profile))
+    fit = exponential(cost_curve("F0", 1, profile))
     at = np.array([11.5, 500.0]) * time
-    assert found(at) == pytest.approx(energy * (5 * np.exp(-0.3 * at / time) + 2), rel=1e-5)
+    assert fit(at) == pytest.approx(energy * (5 * np.exp(-0.3 * at / time) + 2), rel=1e-5)

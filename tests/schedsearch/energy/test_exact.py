@@ -51,9 +51,9 @@ def test_is_the_best_of_all_choices() -> None:
         assert check(schedule, profile, deadline) == pytest.approx(best, rel=1e-9)
         # our plan is within its distance to the bound of the best, both over the time to the deadline
         until = 2 * profile.blocking_power_w * deadline
-        found = ours.energy_next_to(ours.at(deadline), deadline)
+        energy_mj = ours.energy_next_to(ours.at(deadline), deadline)
         bound_mj, _ = relaxed(schedule, profile, deadline)
-        assert best + until <= found * (1 + 1e-9)
+        assert best + until <= energy_mj * (1 + 1e-9)
         assert bound_mj <= (best + until) * (1 + 1e-6)
 
 

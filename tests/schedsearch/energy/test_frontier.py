@@ -14,8 +14,8 @@ from energy.accounting import accounted
 from energy.cases import STEPS, check_plans, measured, noisy_profile, profile_of, profiles, relaxed_optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_line_errors import raises_line
 from strategies import placements
-from told import told
 
 from placements import Kind, OperatingPoint, Profile
 from placements.shapes import v_shape
@@ -118,7 +118,7 @@ def small() -> tuple[Schedule, Profile, Frontier]:
 @pytest.mark.parametrize("deadline", [1.0, -1.0, math.nan])
 def test_refuses_an_impossible_deadline(deadline: float, small: tuple[Schedule, Profile, Frontier]) -> None:
     schedule, profile, frontier = small
-    with told(EnergyError, match=r"^deadline_ms: \S+ is below the shortest iteration of .* ms; give"):
+    with raises_line(EnergyError, match=r"^deadline_ms: \S+ is below the shortest iteration of .* ms; give"):
         frontier.at(deadline)
     with pytest.raises(EnergyError, match=r"^deadline_ms: \S+ cannot be kept"):
         compute_frontier(schedule, profile, deadline_ms=deadline)
@@ -191,7 +191,7 @@ def test_wrong_files(
 ) -> None:
     path = tmp_path / "frontier.json"
     path.write_text(json.dumps({**small[2].to_dict(), **change}), encoding="utf-8")
-    with told(EnergyError, f"{path}: ", match=message):
+    with raises_line(EnergyError, f"{path}: ", match=message):
         Frontier.from_json(path)
 
 
@@ -220,7 +220,7 @@ def test_devices_with_clocks_of_their_own() -> None:
     quick = [(mhz, 12.0 * 1980 / mhz, 12.0 * (60 + 300 * (mhz / 1980) ** 2)) for mhz in fast]
     steps = {f"{letter}{i}": slow if i % 2 else quick for letter in "FB" for i in range(2)}
     profile = profile_of(40.0, **steps)
-    own = {name: {mhz for mhz, _, _ in points} for name, points in steps.items()}
+    mhz_of = {name: {mhz for mhz, _, _ in points} for name, points in steps.items()}
     frontier = compute_frontier(schedule, profile, 10, work_limit=0.5)
     check(schedule, profile, frontier)
     deadline = 1.1 * frontier.all_maximum.time_ms
@@ -228,7 +228,7 @@ def test_devices_with_clocks_of_their_own() -> None:
     repeated = PeriodicSchedule(repetend_of(lambda n: one_f_one_b(v_shape(2), n), 4), v_shape(2), 1)
     periodic = periodic_plan(repeated, profile, 4, deadline)
     for plan in (*frontier.plans, switched.plan, periodic.unrolled(4)):
-        assert all(set(clocks) <= own[name] for name, clocks in plan.clock_mhz.items())
+        assert all(set(clocks) <= mhz_of[name] for name, clocks in plan.clock_mhz.items())
     assert max(switched.plan.time_ms, periodic.unrolled(4).time_ms) <= deadline * (1 + 1e-9)
     assert frontier.saving(frontier.at(deadline), deadline) > 0.05
 
@@ -251,9 +251,9 @@ def test_a_power_too_steep_for_one_push_is_pushed_in_parts() -> None:
     profile = profile_of(F0=flat, B0=flat, F1=flat, B1=[(1, 10.0, 0.0), (2, 10.0 - 1e-5, 1e3)])
     schedule = one_f_one_b(v_shape(2), 3)
     problem = ClockProblem(schedule, profile)
-    *_, found, _ = breakpoints(problem.graph, problem.curves)  # the shortest iteration is the last
-    optimum = relaxed_optimum(schedule, profile, found.time_ms)
-    assert found.energy_mj == pytest.approx(optimum, rel=1e-4)
+    *_, point, _ = breakpoints(problem.graph, problem.curves)  # the shortest iteration is the last
+    optimum = relaxed_optimum(schedule, profile, point.time_ms)
+    assert point.energy_mj == pytest.approx(optimum, rel=1e-4)
 
 
 def test_a_held_device_saves_at_the_shortest_time() -> None:

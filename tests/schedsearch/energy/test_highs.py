@@ -39,8 +39,8 @@ def asked(limit: float, value: float = 1.0) -> OptimizeResult | None:
 
 def test_the_solvers_own_answers(caplog: pytest.LogCaptureFixture) -> None:
     """A coefficient that is too large for HiGHS is refused, to which scipy gives the status of infeasible."""
-    found = asked(1.0)
-    assert found is not None and found.fun == 0
+    result = asked(1.0)
+    assert result is not None and result.fun == 0
     assert asked(-1.0) is None
     assert "HiGHS failed" not in caplog.text
     assert asked(1.0, 1e200) is None
@@ -51,8 +51,8 @@ def test_clocks_that_repeat_keep_the_deadline(monkeypatch: pytest.MonkeyPatch) -
     periodic = one_f_one_b_of(2)
     _, profile = case()
     answers(monkeypatch)
-    found = periodic_plan(periodic, profile, 4, 200.0)
-    assert found.unrolled(4).time_ms <= 200.0
+    plan = periodic_plan(periodic, profile, 4, 200.0)
+    assert plan.unrolled(4).time_ms <= 200.0
 
 
 def test_a_bound_under_limits_holds_without_prices(
@@ -63,6 +63,6 @@ def test_a_bound_under_limits_holds_without_prices(
     limits = SwitchingLimits(0.0, 2.0)
     known = switched_plan(schedule, profile, frontier, limits, 100.0)
     answers(monkeypatch)
-    found = switched_plan(schedule, profile, frontier, limits, 100.0)
-    assert 0 < found.lower_bound_mj <= known.lower_bound_mj * (1 + 1e-9)
+    switched = switched_plan(schedule, profile, frontier, limits, 100.0)
+    assert 0 < switched.lower_bound_mj <= known.lower_bound_mj * (1 + 1e-9)
     assert "so its bound is left out" in caplog.text

@@ -1,4 +1,4 @@
-"""Plans improved some instances at a time: never worse, with what work there is."""
+"""Plans improved some instances at a time: never worse, at any limit of work."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_a_frontier_as_csv() -> None:
         assert float(row["saving"]) == frontier.saving(plan)
         assert int(row["clock_changes"]) == sum(num_clock_changes(schedule, plan.clock_mhz))
         until_ms = float(row["saving_until_ms"])
-        both = (frontier.energy_next_to(each, until_ms) for each in (plan, frontier.all_maximum))
+        both = (frontier.energy_next_to(candidate, until_ms) for candidate in (plan, frontier.all_maximum))
         assert float(row["saving"]) == pytest.approx(1 - next(both) / next(both))
         is_later = plan.time_ms > frontier.min_energy.time_ms
         assert row["only_next_to_straggler"] == ("yes" if is_later else "no")

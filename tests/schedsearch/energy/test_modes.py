@@ -33,10 +33,10 @@ each_schedule = pytest.mark.parametrize("schedule", [recomputed(), offloaded(), 
 
 
 def costs_of(placement: Placement) -> Profile:
-    """Four clocks of what computes; streams cost their time alone."""
+    """Four clocks for blocks that compute; blocks of other streams cost only time."""
     profile = four_clocks(placement)
     computed = {block.name for block in placement.blocks if block.stream == "compute"}
-    points = {name: each for name, each in profile.points.items() if name in computed}
+    points = {name: choices for name, choices in profile.points.items() if name in computed}
     return with_modes(replace(profile, points=points), placement)
 
 
@@ -81,8 +81,8 @@ def test_baselines_and_limited_plans_know_modes() -> None:
     plans = compute_baselines(names, schedule, profile, 0.1)
     frontier = compute_frontier(schedule, profile, 50)
     deadline_ms = 1.2 * schedule.makespan
-    for each in itertools.chain(*plans.values()):
-        assert each.energy_mj >= frontier.relaxed.at(each.time_ms) * (1 - 1e-9)  # type: ignore[union-attr]
+    for plan in itertools.chain(*plans.values()):
+        assert plan.energy_mj >= frontier.relaxed.at(plan.time_ms) * (1 - 1e-9)  # type: ignore[union-attr]
     assert plans["envpipe"][0].time_ms == pytest.approx(schedule.makespan)
     limits = SwitchingLimits(dwell_ms=1.0, latency_ms=0.1)
     switched = switched_plan(schedule, profile, frontier, limits, deadline_ms)
@@ -124,11 +124,11 @@ def every_schedule(placement: Placement) -> Iterator[Schedule]:
 def test_no_modes_and_no_order_are_below_the_bound() -> None:
     placement = replace(recomputing(), memory=(12, 22))
     profile = costs_of(placement)
-    shortest = min(every_schedule(placement), key=lambda each: each.makespan)
+    shortest = min(every_schedule(placement), key=lambda schedule: schedule.makespan)
     for deadline_ms in (1.1 * shortest.makespan, 1.3 * shortest.makespan):
         bound_mj = any_order_mj(shortest, profile, deadline_ms)
-        for each in every_schedule(placement):
-            assert bound_mj <= relaxed(each, profile, deadline_ms)[0] * (1 + 1e-9)
+        for schedule in every_schedule(placement):
+            assert bound_mj <= relaxed(schedule, profile, deadline_ms)[0] * (1 + 1e-9)
 
 
 @each_schedule

@@ -35,16 +35,16 @@ def until(
 
 def check(chosen: OrderChoice, profile: Profile) -> None:
     """Everything that is true of every choice."""
-    for each in chosen.judged:
-        validate(each.schedule)
-        if each.plan is None:
+    for rated in chosen.judged:
+        validate(rated.schedule)
+        if rated.plan is None:
             continue
-        time_ms, energy_mj = accounted(each.schedule, profile, each.plan.clock_mhz)
+        time_ms, energy_mj = accounted(rated.schedule, profile, rated.plan.clock_mhz)
         assert time_ms <= chosen.deadline_ms * (1 + 1e-8)
-        expected = until(chosen.deadline_ms, each.schedule, profile, time_ms, energy_mj)
-        assert each.energy_mj == pytest.approx(expected)
-        assert each.lower_bound_mj <= each.energy_mj * (1 + 1e-7) + 1e-6
-        assert chosen.best.energy_mj <= each.energy_mj * (1 + 1e-6)
+        expected = until(chosen.deadline_ms, rated.schedule, profile, time_ms, energy_mj)
+        assert rated.energy_mj == pytest.approx(expected)
+        assert rated.lower_bound_mj <= rated.energy_mj * (1 + 1e-7) + 1e-6
+        assert chosen.best.energy_mj <= rated.energy_mj * (1 + 1e-6)
     assert chosen.best in chosen.judged
 
 
@@ -59,12 +59,12 @@ def neighborhood(schedule: Schedule) -> Iterator[Schedule]:
 
 def all_orders(schedule: Schedule) -> list[Schedule]:
     """Every order that swaps of neighbors lead to."""
-    found = {order_key(schedule): schedule}
+    seen = {order_key(schedule): schedule}
     fresh = [schedule]
     while fresh:
-        fresh = [other for each in fresh for other in neighborhood(each) if order_key(other) not in found]
-        found |= {order_key(each): each for each in fresh}
-    return list(found.values())
+        fresh = [near for schedule in fresh for near in neighborhood(schedule) if order_key(near) not in seen]
+        seen |= {order_key(schedule): schedule for schedule in fresh}
+    return list(seen.values())
 
 
 def test_no_order_of_a_small_schedule_is_below_the_bound_and_the_choice_is_near() -> None:
@@ -100,9 +100,9 @@ def test_no_order_is_below_the_bound_of_all_orders(data: st.DataObject) -> None:
 
 def one_by_one(placement: Placement, number: int) -> Schedule:
     """One micro-batch after the other."""
-    each = gpipe(placement, 1)
+    single = gpipe(placement, 1)
     orders = [
-        [(name, n) for n in range(number) for name, _ in each.order(device)]
+        [(name, n) for n in range(number) for name, _ in single.order(device)]
         for device in range(placement.num_devices)
     ]
     return as_soon_as_possible(placement, number, orders)

@@ -87,12 +87,12 @@ def test_any_number_of_micro_batches(periodic: PeriodicSchedule) -> None:
     n = lanes * (3 * in_flight + 14)
     made = periodic_plan(periodic, profile, n, 1.04 * maximum_ms(periodic, profile, n))
     assert made.period_ms is not None
-    own = made.unrolled(n).time_ms
+    time_ms = made.unrolled(n).time_ms
     for rounds in (1, 2, 7, 9 * n // lanes):
         longer = n + rounds * lanes
         plan = made.unrolled(longer)
         assert plan.time_ms <= (made.deadline_ms + rounds * made.period_ms) * (1 + 1e-9)
-        assert plan.time_ms > own
+        assert plan.time_ms > time_ms
         check_groups(made, longer, plan.clock_mhz)
     for fewer in (1, 2, n // 2):
         plan = made.unrolled(fewer)
@@ -119,8 +119,8 @@ def test_against_every_choice_of_tied_clocks() -> None:
         best = min(energy + 20 * (deadline - time) for time, energy in points if time <= deadline + 1e-9)
         made = periodic_plan(periodic, profile, 6, float(deadline))
         plan = made.unrolled(6)
-        found = plan.energy_mj + 20 * (deadline - plan.time_ms)
-        assert best - 1e-6 <= found <= 1.05 * best
+        energy_mj = plan.energy_mj + 20 * (deadline - plan.time_ms)
+        assert best - 1e-6 <= energy_mj <= 1.05 * best
 
 
 def test_optimizer_blocks_come_once_in_the_cooldown() -> None:

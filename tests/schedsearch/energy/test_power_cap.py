@@ -14,14 +14,14 @@ from schedsearch.energy import CappedPlan, ClockProblem, EnergyError, capped_pla
 from schedsearch.schedule import Schedule
 
 
-def check(schedule: Schedule, profile: Profile, found: CappedPlan) -> None:
-    time, energy = accounted(schedule, profile, found.plan.clock_mhz)
+def check(schedule: Schedule, profile: Profile, capped: CappedPlan) -> None:
+    time, energy = accounted(schedule, profile, capped.plan.clock_mhz)
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
-    assert found.running_ms == pytest.approx(time)
-    assert found.plan.time_ms >= time * (1 - 1e-9)
-    assert found.plan.energy_mj == pytest.approx(energy + waiting_w * (found.plan.time_ms - time))
-    assert found.plan.power_w <= found.power_cap_w * (1 + 1e-9)
-    assert found.min_ms <= found.plan.time_ms * (1 + 1e-7)
+    assert capped.running_ms == pytest.approx(time)
+    assert capped.plan.time_ms >= time * (1 - 1e-9)
+    assert capped.plan.energy_mj == pytest.approx(energy + waiting_w * (capped.plan.time_ms - time))
+    assert capped.plan.power_w <= capped.power_cap_w * (1 + 1e-9)
+    assert capped.min_ms <= capped.plan.time_ms * (1 + 1e-7)
 
 
 @pytest.mark.parametrize("shape", ["V", "M"])
@@ -30,13 +30,13 @@ def test_keeps_the_cap_and_is_monotone(shape: str) -> None:
     profile = noisy_profile(schedule.placement, 20, seed=6)
     frontier = compute_frontier(schedule, profile, 25)
     shares = (1.2, 0.8, 0.5)
-    found = [capped_plan(schedule, profile, frontier, share * frontier.shortest.power_w) for share in shares]
-    for each in found:
-        check(schedule, profile, each)
-        assert each.gap < 0.02
-    assert (np.diff([each.min_ms for each in found]) >= -1e-6).all()
-    assert (np.diff([each.plan.time_ms for each in found]) >= -1e-9).all()
-    assert (found[0].plan.time_ms, found[0].gap) == pytest.approx((frontier.shortest.time_ms, 0.0), abs=1e-9)
+    plans = [capped_plan(schedule, profile, frontier, share * frontier.shortest.power_w) for share in shares]
+    for capped in plans:
+        check(schedule, profile, capped)
+        assert capped.gap < 0.02
+    assert (np.diff([capped.min_ms for capped in plans]) >= -1e-6).all()
+    assert (np.diff([capped.plan.time_ms for capped in plans]) >= -1e-9).all()
+    assert (plans[0].plan.time_ms, plans[0].gap) == pytest.approx((frontier.shortest.time_ms, 0.0), abs=1e-9)
 
 
 def test_the_bound_is_where_the_relaxed_frontier_meets_the_cap() -> None:
@@ -66,6 +66,6 @@ def test_wrong_caps() -> None:
 def test_is_close_to_its_bound_on_a_measured_profile() -> None:
     profile = measured("gpt3-175b+a100_sxm_bf16", 83.64)
     schedule = one_f_one_b(profile.times_for(v_shape(8)), 12)
-    found = capped_plan(schedule, profile, compute_frontier(schedule, profile, 20), 1900.0)
-    check(schedule, profile, found)
-    assert found.gap < 0.003
+    capped = capped_plan(schedule, profile, compute_frontier(schedule, profile, 20), 1900.0)
+    check(schedule, profile, capped)
+    assert capped.gap < 0.003

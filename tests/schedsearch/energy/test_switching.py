@@ -6,7 +6,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from energy.accounting import Clocks, Latency, change_ms, device_energy_mj, points_of, starts
+from energy.accounting import Clocks, Latency, change_ms, device_energy_mj, instance_points, starts
 from energy.cases import every_choice, noisy_profile, profile_of
 
 from placements import Profile
@@ -30,8 +30,8 @@ def walk(
     schedule: Schedule, profile: Profile, clocks: Clocks, latency_ms: Latency, back_to_back: bool = True
 ) -> tuple[dict[Instance, float], float, float]:
     """Starts, time and energy when every change of clock takes its time, also that to the next iteration."""
-    start, point = starts(schedule, profile, clocks, latency_ms), points_of(schedule, profile, clocks)
-    end = {each: start[each] + point[each].time_ms for each in start}
+    start, point = starts(schedule, profile, clocks, latency_ms), instance_points(schedule, profile, clocks)
+    end = {key: start[key] + point[key].time_ms for key in start}
     time = max(end.values())
     for order in map(schedule.order, range(schedule.placement.num_devices)):
         if back_to_back and order:
@@ -51,9 +51,9 @@ def shortest_stretch(
     least = float("inf")
     for device in range(schedule.placement.num_devices):
         order = [
-            (k * time_ms + start[each], clocks[each[0]][each[1]])
+            (k * time_ms + start[key], clocks[key[0]][key[1]])
             for k in range(3 if back_to_back else 1)
-            for each in schedule.order(device)
+            for key in schedule.order(device)
         ]
         changes = [at for (_, before), (at, after) in pairwise(order) if before != after]
         least = min([least, *(b - a for a, b in pairwise(changes))])
@@ -61,21 +61,21 @@ def shortest_stretch(
 
 
 def check(
-    schedule: Schedule, profile: Profile, found: SwitchedPlan, limits: SwitchingLimits, deadline: float
+    schedule: Schedule, profile: Profile, switched: SwitchedPlan, limits: SwitchingLimits, deadline: float
 ) -> None:
-    plan = found.plan
+    plan = switched.plan
     back = limits.back_to_back
     start, time, energy = walk(schedule, profile, plan.clock_mhz, limits.latency_ms, back)
     assert (plan.time_ms, plan.energy_mj) == pytest.approx((time, energy))
-    assert found.changes.simulation.start_ms == pytest.approx(start)
+    assert switched.changes.simulation.start_ms == pytest.approx(start)
     assert time <= deadline * (1 + 1e-8)
     assert shortest_stretch(schedule, plan.clock_mhz, start, time, back) >= limits.dwell_ms * (1 - 1e-8)
-    assert found.changes.within == num_clock_changes(schedule, plan.clock_mhz)
-    assert found.changes.per_iteration == changes_per_iteration(schedule, plan.clock_mhz)
+    assert switched.changes.within == num_clock_changes(schedule, plan.clock_mhz)
+    assert switched.changes.per_iteration == changes_per_iteration(schedule, plan.clock_mhz)
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
     until_deadline = energy + waiting_w * (deadline - time)
-    assert found.lower_bound_mj <= until_deadline * (1 + 1e-9)
-    assert found.lower_bound_mj * (1 + found.gap) == pytest.approx(until_deadline)
+    assert switched.lower_bound_mj <= until_deadline * (1 + 1e-9)
+    assert switched.lower_bound_mj * (1 + switched.gap) == pytest.approx(until_deadline)
 
 
 @cache
@@ -104,14 +104,14 @@ def test_keeps_every_limit(dwell: float, latency: float, shape: str, slowdown: f
     limits = SwitchingLimits(dwell, latency, back)
     schedule, profile, frontier = without_limits(shape, slowdown)
     deadline = slowdown * frontier.all_maximum.time_ms
-    found = switched_plan(schedule, profile, frontier, limits, deadline)
-    check(schedule, profile, found, limits, deadline)
+    switched = switched_plan(schedule, profile, frontier, limits, deadline)
+    check(schedule, profile, switched, limits, deadline)
     free = frontier.energy_next_to(frontier.at(deadline), deadline)
-    assert frontier.energy_next_to(found.plan, deadline) >= 0.999 * free
-    assert found.plan.energy_mj <= frontier.all_maximum.energy_mj * (1 + 1e-9)
+    assert frontier.energy_next_to(switched.plan, deadline) >= 0.999 * free
+    assert switched.plan.energy_mj <= frontier.all_maximum.energy_mj * (1 + 1e-9)
     if dwell > 1e5:
         most = 0 if back else 2  # a first and a last stretch, which have no other end
-        assert max(found.changes.within) <= most
+        assert max(switched.changes.within) <= most
 
 
 @pytest.mark.parametrize("power", [60.0, ((600, 50.0), (1000, 62.0), (1410, 90.0))])
@@ -120,10 +120,10 @@ def test_no_limits_give_the_free_plan(power: float | tuple[tuple[int, float], ..
     profile = replace(noisy_profile(schedule.placement, 10, seed=2), blocking_power_w=power)
     frontier = compute_frontier(schedule, profile, 20)
     deadline = frontier.all_maximum.time_ms
-    found = switched_plan(schedule, profile, frontier, SwitchingLimits(), deadline)
-    assert found.plan.clock_mhz == frontier.at(deadline).clock_mhz
-    assert found.free is frontier.at(deadline)
-    assert found.plan.energy_mj == pytest.approx(found.free.energy_mj)
+    switched = switched_plan(schedule, profile, frontier, SwitchingLimits(), deadline)
+    assert switched.plan.clock_mhz == frontier.at(deadline).clock_mhz
+    assert switched.free is frontier.at(deadline)
+    assert switched.plan.energy_mj == pytest.approx(switched.free.energy_mj)
 
 
 @pytest.mark.parametrize(("limits", "back"), [((0.0, 3.0), True), ((45.0, 0.0), False), ((45.0, 3.0), True)])
@@ -135,18 +135,18 @@ def test_against_every_choice_of_clocks(limits: tuple[float, float], back: bool)
     schedule = one_f_one_b(v_shape(2), 3)
     kept = SwitchingLimits(*limits, back)
     allowed = []
-    for each in every_choice(schedule, profile):
-        start, time, energy = walk(schedule, profile, each, kept.latency_ms, back)
-        if shortest_stretch(schedule, each, start, time, back) >= kept.dwell_ms - 1e-9:
+    for clocks in every_choice(schedule, profile):
+        start, time, energy = walk(schedule, profile, clocks, kept.latency_ms, back)
+        if shortest_stretch(schedule, clocks, start, time, back) >= kept.dwell_ms - 1e-9:
             allowed.append((time, energy))
     frontier = compute_frontier(schedule, profile, 30)
     gaps = []
     for slowdown in (1.0, 1.15, 1.3, 1.6):
         deadline = slowdown * frontier.all_maximum.time_ms
         best = min(e - 40 * t for t, e in allowed if t <= deadline * (1 + 1e-9)) + 40 * deadline
-        found = switched_plan(schedule, profile, frontier, kept, deadline)
-        energy = found.plan.energy_mj + 40 * (deadline - found.plan.time_ms)
-        assert found.lower_bound_mj <= best * (1 + 1e-9)
+        switched = switched_plan(schedule, profile, frontier, kept, deadline)
+        energy = switched.plan.energy_mj + 40 * (deadline - switched.plan.time_ms)
+        assert switched.lower_bound_mj <= best * (1 + 1e-9)
         gaps.append(energy / best - 1)
     assert min(gaps) >= -1e-9
     assert sum(gaps) / len(gaps) < 0.035
@@ -160,13 +160,13 @@ def test_changes_take_what_was_measured_between_their_clocks() -> None:
     pairs = {(a, b): 8.0 if b < a else 1.0 for a in clocks for b in clocks if a != b}
     by_target = {b: max(ms for (_, to), ms in pairs.items() if to == b) for b in clocks}
     table = ClockLatency(4.0, 0.0, "made up", by_target, pairs)
-    found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 8.0, True, table), deadline)
+    switched = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 8.0, True, table), deadline)
     longest = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 8.0), deadline)
-    assert found.plan.energy_mj < longest.plan.energy_mj
-    assert found.lower_bound_mj <= longest.lower_bound_mj * (1 + 1e-9)
-    start, time, energy = walk(schedule, profile, found.plan.clock_mhz, pairs)
-    assert found.changes.simulation.start_ms == pytest.approx(start)
-    assert (found.plan.time_ms, found.plan.energy_mj) == pytest.approx((time, energy))
+    assert switched.plan.energy_mj < longest.plan.energy_mj
+    assert switched.lower_bound_mj <= longest.lower_bound_mj * (1 + 1e-9)
+    start, time, energy = walk(schedule, profile, switched.plan.clock_mhz, pairs)
+    assert switched.changes.simulation.start_ms == pytest.approx(start)
+    assert (switched.plan.time_ms, switched.plan.energy_mj) == pytest.approx((time, energy))
     assert time <= deadline * (1 + 1e-9)
 
 
@@ -179,20 +179,20 @@ def test_a_dwell_that_nothing_can_keep() -> None:
 
 
 def test_blocks_without_a_common_clock() -> None:
-    """Every change must be waited for, which the bound knows: it is above that of free plans."""
+    """Every change takes time, and the bound counts it: it is above the bound of free plans."""
     profile = profile_of(5.0, F0=[(100, 9.0, 50.0), (200, 5.0, 90.0)], B0=[(150, 9.0, 50.0)])
     schedule = one_f_one_b(v_shape(1), 3)
     frontier = compute_frontier(schedule, profile, 5)
     with pytest.raises(EnergyError, match="is kept by no plan that was found under a dwell of 0 ms and 4 ms"):
         switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0)
-    found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0 + 6 * 4.0)
-    assert (found.changes.within, found.changes.per_iteration) == ((5,), (6,))
+    result = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0 + 6 * 4.0)
+    assert (result.changes.within, result.changes.per_iteration) == ((5,), (6,))
     once = SwitchingLimits(0.0, 4.0, back_to_back=False)
     assert switched_plan(schedule, profile, frontier, once, 3 * 14.0 + 5 * 4.0).changes.within == (5,)
     deadline = 3 * 18.0 + 2.0
-    found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), deadline)
+    result = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), deadline)
     free = frontier.energy_next_to(frontier.at(deadline), deadline)
-    assert free * 1.01 < found.lower_bound_mj <= frontier.energy_next_to(found.plan, deadline) * (1 + 1e-9)
+    assert free * 1.01 < result.lower_bound_mj <= frontier.energy_next_to(result.plan, deadline) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("limits", [(-1.0, 0.0), (0.0, float("nan")), (float("inf"), 0.0)])

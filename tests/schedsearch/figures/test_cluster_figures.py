@@ -1,4 +1,4 @@
-"""Figures of a cluster: what is on the axes, with units, and that all of it is where it belongs."""
+"""Figures of a cluster: axes with units, and every mark in its place."""
 
 from __future__ import annotations
 

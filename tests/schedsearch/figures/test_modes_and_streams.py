@@ -1,4 +1,4 @@
-"""Pictures of schedules with modes and streams: a row for each stream, hosts, and what runs in which mode."""
+"""Pictures of schedules with modes and streams: a row for each stream, hosts, and each block's mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def row_names(axes: Axes) -> list[str]:
 
 
 def collections_of(axes: Axes, gid: str) -> list[PolyCollection]:
-    return [each for each in axes.collections if each.get_gid() == gid and isinstance(each, PolyCollection)]
+    return [poly for poly in axes.collections if poly.get_gid() == gid and isinstance(poly, PolyCollection)]
 
 
 def test_each_stream_has_a_row_below_its_device() -> None:

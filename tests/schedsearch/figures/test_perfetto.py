@@ -23,7 +23,7 @@ def threads(events: list[Event], process: int) -> list[str]:
     return [event["args"]["name"] for event in sorted(named, key=lambda event: int(event["tid"]))]
 
 
-PLAIN = [gpipe(each, 4) for each in (v_shape(3), m_shape(3), wave_shape(2, split_backward=True))]
+PLAIN = [gpipe(placement, 4) for placement in (v_shape(3), m_shape(3), wave_shape(2, split_backward=True))]
 
 
 @pytest.mark.parametrize("schedule", [*PLAIN, recomputed(), offloaded(1.5), communicated()])
@@ -38,9 +38,9 @@ def test_schedules_stand_beside_each_other_in_each_device(schedule: Schedule, tm
     for (device, stream), order in zip(placement.lanes, schedule.lane_orders, strict=True):
         drawn = thread_of(events, device, f"found {stream}".removesuffix(" compute"))
         names = [f"{name}.{n} {schedule.mode(name, n)}".rstrip() for name, n in order]
-        assert [each["name"] for each in drawn] == names
-        assert [each["ts"] for each in drawn] == [250 * schedule.start_of[each] for each in order]
-        assert [each["ts"] + each["dur"] for each in drawn] == [250 * schedule.end_of[each] for each in order]
+        assert [span["name"] for span in drawn] == names
+        assert [span["ts"] for span in drawn] == [250 * schedule.start_of[key] for key in order]
+        assert [span["ts"] + span["dur"] for span in drawn] == [250 * schedule.end_of[key] for key in order]
     for device, peak in enumerate(peak_memory(schedule)):
         assert max(mib for _, mib in counter_of(events, device, "found memory (MiB)")) == 2 * peak
     inputs = list[tuple[str, str]]()
@@ -54,7 +54,7 @@ def test_schedules_stand_beside_each_other_in_each_device(schedule: Schedule, tm
 
 
 def test_a_trace_and_a_row_of_ones_own(tmp_path: Path) -> None:
-    """Replicas, and what is no block, are apart; spans that overlap are in threads of their own."""
+    """Replicas, and spans that are no blocks, are apart; overlapping spans have threads of their own."""
     spans = [
         *(Span(0, 0, "F", 0, 1000.0, 1002.0, 7), Span(0, 0, "B", 0, 1002.0, 1006.5, 7)),
         *(Span(0, None, "collective", None, 1006.0, end_ms) for end_ms in (1007.0, 1008.0)),
@@ -68,8 +68,8 @@ def test_a_trace_and_a_row_of_ones_own(tmp_path: Path) -> None:
     names = ["measured", "measured collective", "measured collective (2)", "measured replica 1", "mine"]
     assert [threads(events, device) for device in (0, 1)] == [names, ["measured", "mine"]]
     blocks = thread_of(events, 0, "measured")
-    drawn = [(each["name"], each["ts"], each["dur"]) for each in blocks]
+    drawn = [(span["name"], span["ts"], span["dur"]) for span in blocks]
     assert drawn == [("F0.0", 0, 2000), ("B0.0", 2000, 4500)]
     assert blocks[0]["args"]["iteration"] == 7
-    assert [each["name"] for each in thread_of(events, 1, "measured")] == ["F1"]
+    assert [event["name"] for event in thread_of(events, 1, "measured")] == ["F1"]
     assert counter_of(events, 1, "queue") == [(1500, 3)]

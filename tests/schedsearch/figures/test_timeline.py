@@ -58,8 +58,8 @@ def test_a_block_without_a_clock_has_the_colour_of_its_kind() -> None:
     schedule = gpipe(v_shape(2), 2)
     clocks = {key: 1000.0 + 100 * key[1] for key in schedule.start_of if key[0] != "F1"}
     axes = timeline(schedule.placement, *times_of(schedule), clock_mhz=clocks)
-    row = [each for each in axes.collections if each.get_gid() == "blocks"][1]
-    kinds = [each for each in axes.collections if each.get_gid() == "kinds"][1]
+    row = [artist for artist in axes.collections if artist.get_gid() == "blocks"][1]
+    kinds = [artist for artist in axes.collections if artist.get_gid() == "kinds"][1]
     order = [name for name, _ in schedule.order(1)]
     same = [tuple(a) == tuple(b) for a, b in zip(row.get_facecolor(), kinds.get_facecolor(), strict=True)]
     assert same == [name == "F1" for name in order]
@@ -130,7 +130,7 @@ def test_the_saving_is_that_of_two_points_that_are_drawn() -> None:
 
 
 def drawings() -> dict[str, Drawing]:
-    """Return what a paper shows of a schedule and its plans."""
+    """Return the figures of a paper on a schedule and its plans."""
     schedule = gpipe(m_shape(4).with_memory(9), 4)
     starts, durations = times_of(schedule)
     clocks = {instance: 1410.0 - 15 * i for i, instance in enumerate(starts)}
@@ -146,7 +146,7 @@ def drawings() -> dict[str, Drawing]:
 
 
 def test_a_column_of_a_paper_has_all_of_it_at_its_width(tmp_path: Path) -> None:
-    """Vector files, 3.3 inches wide: what is drawn is the same, and nothing is beyond the edge."""
+    """Vector files, 3.3 inches wide: the drawing is the same, and nothing is beyond the edge."""
     for name, draw in drawings().items():
         assert save_drawing(draw, tmp_path / name) == (tmp_path / f"{name}.png").read_bytes()
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")

@@ -46,7 +46,7 @@ def test_the_least_period_and_its_starts(is_compiled: bool, edges: Edges, shorte
     """All periods up to the ticks of all edges are tried."""
     longest = max(shortest, sum(edge.ticks for edge in edges))
     tried = ((period, earliest(edges, period)) for period in range(shortest, longest + 1))
-    expected = next((each for each in tried if each[1] is not None), None)
+    expected = next((attempt for attempt in tried if attempt[1] is not None), None)
     assert system_of(edges, is_compiled).min_period(shortest, longest) == expected
 
 

@@ -1,4 +1,4 @@
-"""Best layouts: as good as all layouts tried one by one, within memory, and bounded by what is true."""
+"""Best layouts: equal to brute force over all layouts, within memory, and with true bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from made_up_layers import made_up_layers
-from told import told
+from one_line_errors import raises_line
 
 import schedsearch
 from placements.stages.layout_stages import place_layout
@@ -57,11 +57,11 @@ def makespan_ms(layout: PipelineLayout, model: ModelLayers, m: int, transfer_ms:
 def test_nothing_is_faster_than_the_best(
     model: ModelLayers, num_devices: int, num_chunks: int, m: int, transfer_ms: float
 ) -> None:
-    found = schedsearch.layout(model, num_devices, m, num_chunks, transfer_ms=transfer_ms)
-    (row,) = found.rows
-    every = [makespan_ms(each, model, m, transfer_ms) for each in all_layouts(model, num_devices, num_chunks)]
+    (row,) = schedsearch.layout(model, num_devices, m, num_chunks, transfer_ms=transfer_ms).rows
+    layouts = all_layouts(model, num_devices, num_chunks)
+    best_ms = min(makespan_ms(layout, model, m, transfer_ms) for layout in layouts)
     assert row.status == PROVED
-    assert row.iteration_ms == row.bound_ms == min(every)
+    assert row.iteration_ms == row.bound_ms == best_ms
     assert row.pipeline is not None
     assert makespan_ms(row.pipeline, model, m, transfer_ms) == row.iteration_ms
 
@@ -76,7 +76,7 @@ def test_bounds_of_a_larger_search_are_true(
     model = made_up_layers(10, num_mtp=num_mtp, slower=slower)
     monkeypatch.setattr("schedsearch.layouts.layout_search._MOST_LISTED", 0)
     (row,) = schedsearch.layout(model, num_devices, 6, num_chunks, work_limit=2.0).rows
-    best_ms = min(makespan_ms(each, model, 6) for each in all_layouts(model, num_devices, num_chunks))
+    best_ms = min(makespan_ms(layout, model, 6) for layout in all_layouts(model, num_devices, num_chunks))
     assert row.bound_ms is not None and row.iteration_ms is not None
     assert row.bound_ms <= best_ms + 1e-9
     assert best_ms <= row.iteration_ms <= 1.02 * best_ms
@@ -86,15 +86,15 @@ def test_bounds_of_a_larger_search_are_true(
 def test_memory_is_kept_and_is_the_least_that_there_is() -> None:
     model = made_up_layers(10)
     peaks = []
-    for each in all_layouts(model, 3, 1):
-        placement = place_layout(each, model).placement
+    for layout in all_layouts(model, 3, 1):
+        placement = place_layout(layout, model).placement
         peaks.append(placement.mib(int(peak_memory(one_f_one_b(placement, 6)).max())))
     least = min(peaks)
     (row,) = schedsearch.layout(model, 3, 6, 1, memory_mib=least).rows
     assert row.peak_memory_mib == least
     fitting = [
-        makespan_ms(each, model, 6)
-        for each, peak in zip(all_layouts(model, 3, 1), peaks, strict=True)
+        makespan_ms(layout, model, 6)
+        for layout, peak in zip(all_layouts(model, 3, 1), peaks, strict=True)
         if peak <= least
     ]
     assert row.iteration_ms == min(fitting)
@@ -107,25 +107,25 @@ def test_memory_is_kept_and_is_the_least_that_there_is() -> None:
 
 def test_the_even_layout_and_ones_own_stand_beside_the_best() -> None:
     model = made_up_layers(16)
-    own = read_notation("Et*3|t*5|t*4|t*4L", 4)
-    found = schedsearch.layout(model, 4, 8, [1, 2], given={"own": MegatronPipeline(own)})
-    for row in found.rows:
+    layout = read_notation("Et*3|t*5|t*4|t*4L", 4)
+    layouts = schedsearch.layout(model, 4, 8, [1, 2], given={"own": MegatronPipeline(layout)})
+    for row in layouts.rows:
         assert row.even_ms is not None and row.iteration_ms is not None
         assert row.iteration_ms < row.even_ms
-    given = found.given["own"]
-    assert (given.status, given.iteration_ms) == (GIVEN, makespan_ms(own, model, 8))
-    assert found.rows[0].iteration_ms is not None and given.iteration_ms is not None
-    assert found.rows[0].iteration_ms <= given.iteration_ms
-    assert found.best == min(found.rows, key=lambda row: row.iteration_ms or 0)
+    given = layouts.given["own"]
+    assert (given.status, given.iteration_ms) == (GIVEN, makespan_ms(layout, model, 8))
+    assert layouts.rows[0].iteration_ms is not None and given.iteration_ms is not None
+    assert layouts.rows[0].iteration_ms <= given.iteration_ms
+    assert layouts.best == min(layouts.rows, key=lambda row: row.iteration_ms or 0)
     uneven = schedsearch.layout(made_up_layers(15), 4, 8, 1).rows[0]
     assert uneven.even_ms is None, "15 layers are not divisible by 4"
 
 
 def test_what_a_schedule_has_no_layout_for_is_said() -> None:
     model = made_up_layers(4)
-    found = schedsearch.layout(model, 2, 4, [1, 4])
-    assert [row.status for row in found.rows] == [PROVED, NOT_APPLICABLE]
-    assert found.rows[1].note == ("num_chunks: 8 stages are more than the 6 pieces of the model; use fewer")
+    layouts = schedsearch.layout(model, 2, 4, [1, 4])
+    assert [row.status for row in layouts.rows] == [PROVED, NOT_APPLICABLE]
+    assert layouts.rows[1].note == ("num_chunks: 8 stages are more than the 6 pieces of the model; use fewer")
     few = schedsearch.layout(model, 3, 2, 2).rows[0]
     assert few.note.startswith("num_micro_batches: interleaved 1F1B needs at least 3")
 
@@ -146,7 +146,7 @@ def test_wrong_numbers_are_refused(numbers: tuple[int, int, int], message: str) 
 
 def test_layouts_of_another_model_are_refused() -> None:
     model = made_up_layers(4)
-    with told(LayoutError, match="^layout: has 6 layers and 0 of MTP, and the file of layers 4 and 0"):
+    with raises_line(LayoutError, match="^layout: has 6 layers and 0 of MTP, and the file of layers 4 and 0"):
         schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*3|t*3L", 2))})
     with pytest.raises(LayoutError, match="^layout: has 1 pipeline ranks, and num_devices is 2"):
         schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*4L", 1))})
@@ -167,7 +167,7 @@ def test_a_limit_of_work_is_of_all_numbers_of_chunks_together(monkeypatch: pytes
 def test_ctrl_c_leaves_layouts_that_are_no_slower_than_the_even_ones() -> None:
     with INTERRUPTS.answered():
         signal.raise_signal(signal.SIGINT)
-        found = schedsearch.layout(made_up_layers(40), 4, 8, (1, 2))
-    assert found.interrupted
-    for row in found.rows:
+        layouts = schedsearch.layout(made_up_layers(40), 4, 8, (1, 2))
+    assert layouts.interrupted
+    for row in layouts.rows:
         assert row.iteration_ms is not None and row.iteration_ms <= (row.even_ms or math.inf)

@@ -1,4 +1,4 @@
-"""Layouts of a training framework: what the formula says, what schedules say, and what fits."""
+"""Layouts of a training framework: times by formula and by schedule, and memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from made_up_layouts import BATCH, COSTS, routed, sixteen
-from told import told
+from one_line_errors import raises_line
 
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
@@ -30,13 +30,13 @@ def search(**options: Any) -> LayoutSearch:
 
 
 @cache
-def found() -> LayoutPlans:
+def layout_plans() -> LayoutPlans:
     return plan_layouts(search(max_context=2), 4)
 
 
 def test_every_layout_is_tried_once() -> None:
     layouts = list(search(max_context=2).layouts())
-    assert found().num_layouts == len(layouts) >= len(found().estimates)
+    assert layout_plans().num_layouts == len(layouts) >= len(layout_plans().estimates)
     assert len(layouts) == len(set(layouts))
     for layout in layouts:
         degrees = layout.degrees
@@ -47,14 +47,14 @@ def test_every_layout_is_tried_once() -> None:
         assert sharing % degrees.expert == 0
         assert not degrees.whole_experts or degrees.tensor > 1
         assert layout.zero == 1 or degrees.pipeline == 1
-    tried = {(each.degrees.tensor, each.degrees.pipeline, each.degrees.expert) for each in layouts}
+    tried = {(layout.degrees.tensor, layout.degrees.pipeline, layout.degrees.expert) for layout in layouts}
     assert {(1, 1, 8), (8, 2, 1), (2, 4, 2), (4, 2, 2)} <= tried
-    assert {each.degrees.chunks for each in layouts if each.degrees.pipeline == 2} >= {1, 2, 4}
+    assert {layout.degrees.chunks for layout in layouts if layout.degrees.pipeline == 2} >= {1, 2, 4}
 
 
 def test_the_formula_is_near_the_schedule_and_its_load_is_a_bound() -> None:
     """The formula leaves out only how exchanges of chunks fall beside the last backwards."""
-    fitting = [each for each in found().estimates if each.gib <= found().limit_gib]
+    fitting = [estimate for estimate in layout_plans().estimates if estimate.gib <= layout_plans().limit_gib]
     for estimate in fitting[:: max(len(fitting) // 12, 1)]:
         run = UniformRun(routed(), sixteen(), estimate.layout, COSTS, overlap=True)
         assert run.iteration_ms >= estimate.load_ms
@@ -68,13 +68,13 @@ def runs_of(plans: tuple[RankedPlan, ...]) -> list[UniformRun]:
 
 
 def test_the_best_plans() -> None:
-    runs = runs_of(found().plans)
+    runs = runs_of(layout_plans().plans)
     times = [run.iteration_ms for run in runs]
-    assert times == sorted(times) == [plan.iteration_ms for plan in found().plans]
-    assert found().bound_ms <= times[0]
+    assert times == sorted(times) == [plan.iteration_ms for plan in layout_plans().plans]
+    assert layout_plans().bound_ms <= times[0]
     for run in runs:
         gib = max(run.gib_by_stage)
-        assert gib <= found().limit_gib
+        assert gib <= layout_plans().limit_gib
 
 
 def test_little_memory_asks_for_more_sharing() -> None:
@@ -95,19 +95,19 @@ def run(degrees: Degrees, m: int, schedule: str | None = None, overlap: bool | N
 
 
 def test_schedules_by_name_and_what_they_need() -> None:
-    """Of one model on four stages: a split backward fills what 1F1B leaves idle; a wave has two chunks."""
+    """One model on four stages: a split backward fills idle time of 1F1B; a wave has two chunks."""
     plain = run(Degrees(1, 4, 4), 8).iteration_ms
     assert run(Degrees(1, 4, 4), 8, "zb_h1").iteration_ms < plain
     wave = run(Degrees(1, 4, 4, chunks=2), 8, "zb_v")
     assert wave.devices == (0, 1, 2, 3, 3, 2, 1, 0)
     assert run(Degrees(1, 4, 4, chunks=2), 8).devices == (0, 1, 2, 3) * 2
     assert wave.iteration_ms < plain
-    with told(PlanError, "schedule: 'mine' is not known; use one of "):
+    with raises_line(PlanError, "schedule: 'mine' is not known; use one of "):
         run(Degrees(1, 4, 4), 8, "mine").schedule  # noqa: B018
 
 
 def test_exchanges_beside_the_pipeline_are_shorter_than_after_it() -> None:
-    after, beside = (run(Degrees(1, 2, 8, chunks=2), 8, overlap=each) for each in (False, True))
+    after, beside = (run(Degrees(1, 2, 8, chunks=2), 8, overlap=overlap) for overlap in (False, True))
     whole = [piece.cost.scatter_ms + piece.cost.gather_ms for piece in beside.pieces]
     assert beside.iteration_ms < after.iteration_ms < beside.iteration_ms + sum(whole)
     assert run(Degrees(1, 2, 8), 8).overlaps_exchanges is False, "eight GPUs are in one node"
@@ -115,7 +115,7 @@ def test_exchanges_beside_the_pipeline_are_shorter_than_after_it() -> None:
 
 
 def test_interrupted_while_layouts_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those timed until then are kept, at least the best one."""
+    """Layouts timed until then are kept, at least the best one."""
     before, seen = UniformRun.gib_by_stage, list[UniformRun]()
 
     def stop_at(*numbers: int) -> None:
@@ -173,14 +173,14 @@ def test_no_division_in_any_order_is_under_its_bound(m: int) -> None:
     bound_ms = division_bound_ms(layout, mean_ms)
     own_ms = [bound_ms / m * (1 - 1 / m) ** d for d in range(4)]
     assert sum(own_ms) == pytest.approx(4 * mean_ms / m)
-    assert [m * each + sum(own_ms[:d]) for d, each in enumerate(own_ms)] == pytest.approx([bound_ms] * 4)
+    assert [m * ms + sum(own_ms[:d]) for d, ms in enumerate(own_ms)] == pytest.approx([bound_ms] * 4)
     even = UniformRun(read_model("gpt3_2.7b"), read_cluster("a100_4"), Layout(Degrees(1, 4, 1), 1, m))
     best = with_best_division(even, 1e3)
     assert fmean(best.loads_ms) <= division_bound_ms(best.layout, fmean(best.loads_ms)) < best.iteration_ms
 
 
 def test_a_division_that_gains_nothing_is_not_taken() -> None:
-    assert with_best_division(run := runs_of(found().plans)[0], 0.0) is run
+    assert with_best_division(run := runs_of(layout_plans().plans)[0], 0.0) is run
     one = UniformRun(routed(), sixteen(), Layout(Degrees(data=16), 1, 4), COSTS)
     assert with_best_division(one, 1e3) is one
 
@@ -210,7 +210,7 @@ def test_two_workers_time_layouts_and_search_orders_side_by_side() -> None:
     assert len(plans) == 2 and plans[0].run == beside[0].run
     assert plans[1].iteration_ms >= beside[1].iteration_ms
     searched = (rank(plans, 300.0, workers=workers) for workers in (1, 2))
-    assert len({tuple(each.name for each in found) for found in searched}) == 1
+    assert len({tuple(plan.name for plan in plans) for plans in searched}) == 1
 
 
 def test_an_uneven_layout_is_rated_in_its_own_division_where_its_layers_are_shared_otherwise() -> None:

@@ -1,4 +1,4 @@
-"""Plans ranked by their schedules, in several shapes; what is said where none fits or a name is wrong."""
+"""Plans ranked by their schedules, in several shapes; messages where none fits or a name is wrong."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from one_line_errors import raises_line
 from small_profiles import write_profile
-from told import told
 
 from placements.cluster import Cluster, Nodes, read_cluster
 from placements.gpus import A100_SXM_80GB, GPUS
@@ -49,18 +49,18 @@ LARGE = read_model("gpt_11b", num_layers=8, hidden_size=1024, num_heads=16)
 
 
 def test_plans_are_ranked_by_their_schedules() -> None:
-    found = plan(MODEL, "a100_4", 8, options=FEW, shapes=SHAPES, time_limit_s=12)
-    rates = [each.samples_per_s or 0.0 for each in found.proposed]
+    plans = plan(MODEL, "a100_4", 8, options=FEW, shapes=SHAPES, time_limit_s=12)
+    rates = [row.samples_per_s or 0.0 for row in plans.proposed]
     assert all(rates)
-    assert all(one * (1 + NEAR_TIE) >= max(rates[i:]) for i, one in enumerate(rates))
-    assert {each.shape for each in found.proposed} >= {"loop_shape", "m_shape"}
-    assert len({each.name for each in found.proposed}) == len(found.proposed)
-    for each in found.proposed:
-        assert each.schedule is not None and each.placement.memory is not None
-        validate(each.schedule)
-        assert (peak_memory(each.schedule) <= each.placement.memory).all()
-        if each.shape == "v_shape":
-            assert each.iteration_ms == pytest.approx(each.rated.time_ms, rel=0.1)
+    assert all(rate * (1 + NEAR_TIE) >= max(rates[i:]) for i, rate in enumerate(rates))
+    assert {row.shape for row in plans.proposed} >= {"loop_shape", "m_shape"}
+    assert len({row.name for row in plans.proposed}) == len(plans.proposed)
+    for row in plans.proposed:
+        assert row.schedule is not None and row.placement.memory is not None
+        validate(row.schedule)
+        assert (peak_memory(row.schedule) <= row.placement.memory).all()
+        if row.shape == "v_shape":
+            assert row.iteration_ms == pytest.approx(row.rated.time_ms, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,17 @@ def test_no_layout_and_no_searched_plan_is_faster(
 ) -> None:
     """By default each layer had its own strategy under 1F1B, where interleaved 1F1B was 5 % faster."""
     options = PlanOptions(**numbers)  # type: ignore[arg-type]
-    found, layouts = (
+    plans, layouts = (
         plan(model, cluster, batch, options=options, rank_by="simulation", uniform=uniform)
         for uniform in (False, True)
     )
-    fastest_ms = min(each.iteration_ms or 0.0 for each in found.proposed)
-    assert fastest_ms <= min(each.iteration_ms or 0.0 for each in layouts.proposed)
-    searched = search_plans(FrameworkCosts(found.model, TRAINED), found.cluster, batch, options)
+    fastest_ms = min(row.iteration_ms or 0.0 for row in plans.proposed)
+    assert fastest_ms <= min(row.iteration_ms or 0.0 for row in layouts.proposed)
+    searched = search_plans(FrameworkCosts(plans.model, TRAINED), plans.cluster, batch, options)
     assert fastest_ms <= searched.plans[0].time_ms * 1.01
-    assert (found.best.iteration_ms or 0.0) <= (1 + NEAR_TIE) * fastest_ms
-    for each in (each for each in found.proposed if each.run is not None and each.schedule is not None):
-        assert each.placement.ms(each.schedule.makespan) == pytest.approx(each.iteration_ms, rel=1e-3)
+    assert (plans.best.iteration_ms or 0.0) <= (1 + NEAR_TIE) * fastest_ms
+    for row in (row for row in plans.proposed if row.run is not None and row.schedule is not None):
+        assert row.placement.ms(row.schedule.makespan) == pytest.approx(row.iteration_ms, rel=1e-3)
 
 
 def test_both_kinds_of_plans_have_one_time_and_memory() -> None:
@@ -106,27 +106,27 @@ def test_both_kinds_of_plans_have_one_time_and_memory() -> None:
 def test_equal_plans_are_shown_once_and_the_simplest_first() -> None:
     """Of plans within 1 % that with fewest chunks is the first."""
     options = PlanOptions(num_stages=(4,), num_micro_batches=(32,))
-    found = plan("gpt3_2.7b", "a100_4", 32, options=options, uniform=True, rank_by="simulation")
-    names = [each.name for each in found.proposed]
+    plans = plan("gpt3_2.7b", "a100_4", 32, options=options, uniform=True, rank_by="simulation")
+    names = [row.name for row in plans.proposed]
     assert len(set(names)) == len(names)
     assert names[:2] == ["PP4 VP4 uneven, 32x1", "PP4 VP8 uneven, 32x1"]
-    rows = [row[1] for row in ranking(found)[1:]]
+    rows = [row[1] for row in ranking(plans)[1:]]
     assert [row.startswith("=") for row in rows] == [False, True] + [False] * (len(rows) - 2)
 
 
 def test_gpus_of_several_sizes_have_their_own_memory_and_one_peak() -> None:
     """Once the planner's and the schedule's peak stood side by side, 66.1 and 72.4 GiB of one GPU."""
     options = PlanOptions(num_stages=(2,), num_micro_batches=(16,), num_plans=1)
-    found = plan("gpt3_13b", "a100_8+v100_8", 32, options=options, rank_by="simulation")
-    assert found.left_out == ("layouts: not compared: GPUs are of several kinds",)
-    best = found.best
+    plans = plan("gpt3_13b", "a100_8+v100_8", 32, options=options, rank_by="simulation")
+    assert plans.left_out == ("layouts: not compared: GPUs are of several kinds",)
+    best = plans.best
     assert best.placement.memory == ((80 - 4) * 1024, (32 - 4) * 1024)
     assert max(stage.peak_mib for stage in best.rated.stages) > 28 * 1024
     assert best.schedule is not None
     peaks = [best.placement.mib(peak) for peak in peak_memory(best.schedule).tolist()]
     assert list(best.peaks_mib) == peaks
-    assert found.rows()[0]["peak_memory_mib"] == max(peaks)
-    for peak, said in zip(peaks, explain(found).partition("## Stages")[2].splitlines()[2:], strict=False):
+    assert plans.rows()[0]["peak_memory_mib"] == max(peaks)
+    for peak, said in zip(peaks, explain(plans).partition("## Stages")[2].splitlines()[2:], strict=False):
         assert f" {(peak or 0) / 1024:.1f} of " in said
 
 
@@ -142,7 +142,7 @@ def test_tokens_and_mfu_by_hand() -> None:
         assert row["tokens_per_s_per_gpu"] == pytest.approx(rate * tokens / gpus)
         assert row["mfu_percent"] == pytest.approx(100 * flops * rate / (gpus * 989.4e12), rel=0.01)
         assert row["tokens_per_kwh"] == pytest.approx(3.6e6 / row["j_per_token"])
-    chain = next(each for each in best.proposed if each.run is None and each.schedule is not None)
+    chain = next(row for row in best.proposed if row.run is None and row.schedule is not None)
     profile = modelled_profile(chain.placement, GPUS["h100"])
     clocks = all_maximum_clocks(chain.schedule, profile)
     energy_mj = simulate_at_clocks(chain.schedule, profile, clocks).energy_mj
@@ -157,7 +157,7 @@ def test_too_little_memory_is_said() -> None:
         "memory_gib: 4.5 GiB less 4 in reserve are too little for bert_huge_32 on 2 GPUs; use more or larger "
         "GPUs, recomputation or a smaller batch"
     )
-    with told(PlanError, message):
+    with raises_line(PlanError, message):
         plan("bert_huge_32", "a100_2", 8, options=PlanOptions(memory_gib=4.5), rank_by="simulation")
 
 
@@ -171,19 +171,19 @@ def test_too_little_memory_is_said() -> None:
 )
 def test_what_is_wrong_is_said_in_one_line(arguments: dict[str, object], message: str) -> None:
     usual: dict[str, object] = {"model": "gpt3_125m", "cluster": "a100_2", "batch": 4}
-    with told(PlanError, message):
+    with raises_line(PlanError, message):
         plan(**(usual | arguments))  # type: ignore[arg-type]
 
 
 def test_shapes_that_cannot_be_are_left_out() -> None:
     options = PlanOptions(num_stages=(2,), num_micro_batches=(2,), num_plans=2, gpus_per_stage=(2,))
-    found = plan("vit_huge_32", "a100_4", 8, options=options, rank_by="simulation", shapes=SHAPES)
-    assert {each.shape for each in found.proposed} <= {"v_shape", "loop_shape"}
+    plans = plan("vit_huge_32", "a100_4", 8, options=options, rank_by="simulation", shapes=SHAPES)
+    assert {row.shape for row in plans.proposed} <= {"v_shape", "loop_shape"}
     for line in (
         "m_shape needs a model from an embedding to an output layer, which vit_huge_32 is not; leave it out",
         "nn_shape needs a model from an embedding over a second one to an output layer",
     ):
-        assert [each.startswith(line) for each in found.left_out].count(True) == 1, found.left_out
+        assert [note.startswith(line) for note in plans.left_out].count(True) == 1, plans.left_out
     with pytest.raises(PlanError, match="^shapes: no plan of these can be made: m_shape needs a model from"):
         plan("vit_huge_32", "a100_4", 8, options=options, shapes=("m_shape",))
 
@@ -194,15 +194,15 @@ def some_plans() -> tuple[RankedPlan, ...]:
 
 def test_interrupted_while_searching() -> None:
     """The first search is cut, the second never begins and keeps its time."""
-    told = []
+    stops = []
 
     def stop(*_: object) -> None:
-        if not told:
-            told.append(True)
+        if not stops:
+            stops.append(True)
             raise KeyboardInterrupt
 
-    first, second = (replace(each, status=None, schedule=None) for each in some_plans())
-    (left,) = (each for each in rank([first, second], 5.0, on_progress=stop) if each.name == second.name)
+    first, second = (replace(row, status=None, schedule=None) for row in some_plans())
+    (left,) = (row for row in rank([first, second], 5.0, on_progress=stop) if row.name == second.name)
     assert left == second
 
 
@@ -232,15 +232,15 @@ def test_a_limit_of_time_is_of_planning_and_all_searches_together(monkeypatch: p
 def test_a_vocabulary_on_all_gpus_is_explained_drawn_and_has_its_own_time() -> None:
     """Once an M-shape was taken for as fast as its layers without the vocabulary."""
     options = PlanOptions(num_plans=1, num_micro_batches=(8,))
-    found = plan(LARGE, "v100_4", 32, options=options, shapes=SHAPES, rank_by="simulation")
-    found = replace(found, proposed=tuple(sorted(found.proposed, key=lambda each: each.shape != "m_shape")))
-    best = found.best
+    plans = plan(LARGE, "v100_4", 32, options=options, shapes=SHAPES, rank_by="simulation")
+    plans = replace(plans, proposed=tuple(sorted(plans.proposed, key=lambda row: row.shape != "m_shape")))
+    best = plans.best
     assert best.rated.time_ms > best.rated.shared.iteration_ms(8) + 8 * max(
-        each.time_ms for each in best.rated.stages
+        stage.time_ms for stage in best.rated.stages
     )
     assert best.samples_per_s == pytest.approx(32e3 / best.rated.time_ms)
-    assert "\n- on all GPUs besides: 1 embedding, 1 output: " in explain(found)
-    drawn = {text.get_text() for text in found.plot().axes[0].texts}
+    assert "\n- on all GPUs besides: 1 embedding, 1 output: " in explain(plans)
+    drawn = {text.get_text() for text in plans.plot().axes[0].texts}
     assert {"1 embedding", "1 output"} <= drawn
     # The peaks count what is on all GPUs, as the placement does.
     held_mib = best.placement.static_memory or ()
@@ -250,15 +250,15 @@ def test_a_vocabulary_on_all_gpus_is_explained_drawn_and_has_its_own_time() -> N
 def test_a_shape_fits_where_a_chain_does_not() -> None:
     """No stage has memory for the whole table and its share of the layers."""
     options = PlanOptions(num_plans=1, num_micro_batches=(8, 16, 32), memory_gib=20.0, gpus_per_stage=(1,))
-    found = plan(LARGE, "v100_4", 32, options=options, shapes=("v_shape", "m_shape"), rank_by="simulation")
-    assert [each.shape for each in found.proposed] == ["m_shape"]
-    assert found.left_out[0].startswith("v_shape: memory_gib: 20 GiB less 4 in reserve are too little")
+    plans = plan(LARGE, "v100_4", 32, options=options, shapes=("v_shape", "m_shape"), rank_by="simulation")
+    assert [row.shape for row in plans.proposed] == ["m_shape"]
+    assert plans.left_out[0].startswith("v_shape: memory_gib: 20 GiB less 4 in reserve are too little")
 
 
 def test_a_file_has_the_record_of_its_gpu() -> None:
     gpu = replace(A100_SXM_80GB, name="mine", memory_gib=60.0)
-    found = plan(MODEL, Cluster((Nodes(gpu, 1, 4),), 1.0), 8, options=FEW, rank_by="simulation")
-    text = json.dumps(found.to_dict())
+    plans = plan(MODEL, Cluster((Nodes(gpu, 1, 4),), 1.0), 8, options=FEW, rank_by="simulation")
+    text = json.dumps(plans.to_dict())
     assert '"name": "mine"' in text and '"memory_gib": 60.0' in text
 
 
@@ -266,7 +266,7 @@ def test_measured_layers_have_an_m_shape(tmp_path: Path) -> None:
     known = read_profiled_model(write_profile(tmp_path / "profile"), "toy")
     where = read_measured_cluster("A100-40_2", known)
     costs = LayerProfileCosts(known, where)
-    found = plan(costs.model, where.cluster, 8, costs=costs, shapes=("m_shape",), rank_by="simulation")
-    best = found.best
+    plans = plan(costs.model, where.cluster, 8, costs=costs, shapes=("m_shape",), rank_by="simulation")
+    best = plans.best
     assert [layer.name for layer in best.rated.shared.layers] == ["embedding", "head"]
     assert [layer.name for layer in best.rated.plan.model.layers] == ["block", "block"]

@@ -1,4 +1,4 @@
-"""Several schedules of one period: valid, different, and under what the search was held to."""
+"""Several schedules of one period: valid, different, and within the search's limits."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ def test_candidates_differ_and_have_the_period_of_the_search() -> None:
     placement = nn_shape(4).with_memory(6)
     result = search(placement, 6, work_limit=5)
     assert result.repetend is not None
-    found = list(schedules_of_equal_period(placement, 6, result, count=6, work_limit=20))
-    assert 1 < len(found) <= 6
-    assert found[0].schedule == result.schedule
-    assert found[0].origin == "search"
-    assert len({order_key(each.schedule) for each in found}) == len(found)
-    for each in found:
-        assert validate(each.schedule).placement == placement
-        assert each.schedule.num_micro_batches == 6
-        assert each.repetend is not None
-        assert each.repetend.period == result.repetend.period
-    assert "sample" in {each.origin for each in found}
+    candidates = list(schedules_of_equal_period(placement, 6, result, count=6, work_limit=20))
+    assert 1 < len(candidates) <= 6
+    assert candidates[0].schedule == result.schedule
+    assert candidates[0].origin == "search"
+    assert len({order_key(candidate.schedule) for candidate in candidates}) == len(candidates)
+    for candidate in candidates:
+        assert validate(candidate.schedule).placement == placement
+        assert candidate.schedule.num_micro_batches == 6
+        assert candidate.repetend is not None
+        assert candidate.repetend.period == result.repetend.period
+    assert "sample" in {candidate.origin for candidate in candidates}
 
 
 def test_hand_made_schedules_are_candidates() -> None:
     placement = v_shape(3)
     result = search(placement, 4, objectives=["period"])
-    found = [each.origin for each in islice(schedules_of_equal_period(placement, 4, result), 4)]
-    assert {"gpipe", "one_f_one_b"} & set(found)
+    origins = [candidate.origin for candidate in islice(schedules_of_equal_period(placement, 4, result), 4)]
+    assert {"gpipe", "one_f_one_b"} & set(origins)
 
 
 def test_shared_blocks_are_also_gathered_at_the_ends() -> None:
     placement = m_shape(4)
     result = search(placement, 4, work_limit=5)
-    for each in schedules_of_equal_period(placement, 4, result, count=6):
-        if each.origin == "gathered":
-            orders = [each.schedule.order(device) for device in range(4)]
+    for candidate in schedules_of_equal_period(placement, 4, result, count=6):
+        if candidate.origin == "gathered":
+            orders = [candidate.schedule.order(device) for device in range(4)]
             assert {tuple(name for name, _ in order[:4]) for order in orders} == {("E",) * 4}
             assert {tuple(name for name, _ in order[-4:]) for order in orders} == {("EB",) * 4}
 
@@ -55,8 +55,8 @@ def test_an_objective_that_was_reached_is_kept() -> None:
         Objective.PERIOD: result.repetend.period,
         Objective.MEMORY: max(result.repetend.peak_memory),
     }
-    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=6, work_limit=5):
-        assert peak_memory(each.schedule).max() <= limit[Objective.MEMORY]
+    for candidate in schedules_of_equal_period(placement, 6, result, limit=limit, count=6, work_limit=5):
+        assert peak_memory(candidate.schedule).max() <= limit[Objective.MEMORY]
 
 
 def test_a_latency_leaves_only_repetends() -> None:
@@ -64,10 +64,10 @@ def test_a_latency_leaves_only_repetends() -> None:
     objectives = ["latency", "period"]
     result = search(placement, 6, objectives=objectives)
     limit = reached(result, objectives)
-    for each in schedules_of_equal_period(placement, 6, result, limit=limit, count=4, work_limit=5):
-        assert each.origin in ("search", "repetend", "sample")
-        assert each.repetend is not None
-        assert each.repetend.latency <= limit[Objective.LATENCY]
+    for candidate in schedules_of_equal_period(placement, 6, result, limit=limit, count=4, work_limit=5):
+        assert candidate.origin in ("search", "repetend", "sample")
+        assert candidate.repetend is not None
+        assert candidate.repetend.latency <= limit[Objective.LATENCY]
 
 
 def test_no_time_leaves_the_search_s_own() -> None:

@@ -22,13 +22,13 @@ from schedsearch.validate import validate
 
 
 def all_annealed(placement: Placement, sizes: tuple[int, ...] = (1,), work: float = 60.0) -> list[Repetend]:
-    """Return what annealing finds from one block after another on; none where that does not fit."""
+    """Return the serial repetend and annealing's repetends from it; none if the serial one does not fit."""
     first = serial_repetend(placement)
     if first is None:
         return []
     first = first.with_min_period()
-    found = Annealing().run(state_of(placement, first, sizes), budget(work))
-    return [first, *(start.repetend for start in found)]
+    starts = Annealing().run(state_of(placement, first, sizes), budget(work))
+    return [first, *(start.repetend for start in starts)]
 
 
 @settings(max_examples=20, deadline=None)

@@ -28,7 +28,7 @@ ENOUGH = 120.0
 
 
 def work(limit: float) -> Effort:
-    """So many units of work, whatever else the machine does."""
+    """Return a limit in units of work, which does not depend on the machine's load."""
     return Effort(limit=limit)
 
 
@@ -41,7 +41,7 @@ def one_by_one(placement: Placement, num_micro_batches: int) -> Schedule | None:
 
 
 def with_updates(placement: Placement, times: list[int]) -> Placement:
-    """Each device's update waits for the blocks on it that nothing waits for, or for all such blocks."""
+    """Add updates: each waits for its device's blocks without successors, or for all blocks without."""
     ends = [block for block in placement.blocks if not placement.successors[block.name]]
     updates = (
         Block(f"O{d}", Kind.O, (d,), time, 0, tuple(b.name for b in ends if d in b.devices or time % 2))

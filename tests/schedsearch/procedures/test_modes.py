@@ -25,34 +25,34 @@ from schedsearch.validate import InvalidScheduleError, validate
 
 
 def test_modes_of_two_micro_batches_beat_those_of_one() -> None:
-    """Forward 2, backward 4, 10 units or 1 kept: what a plain model of CP-SAT proved, by capacity."""
+    """Forward 2, backward 4, 10 units or 1 kept: periods proved by a plain CP-SAT model, by capacity."""
     expected = {32: (8, 7), 12: (12, 11)}
-    found = {}
+    periods = {}
     for capacity in expected:
-        alone = period_of(recomputing(4).with_memory(capacity), 1)
-        found[capacity] = alone, period_of(recomputing(4).with_memory(capacity), 2)
-    assert found == expected
+        alone = proved_period(recomputing(4).with_memory(capacity), 1)
+        periods[capacity] = alone, proved_period(recomputing(4).with_memory(capacity), 2)
+    assert periods == expected
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_the_least_period_is_that_of_trying_all(name: str) -> None:
     """All modes, all starts within the period, and all rounds up to three."""
     placement = CASES[name]
-    found = search(placement, 6, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
+    answer = search(placement, 6, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
     least = next(period for period in itertools.count(1) if any(repetends(placement, period)))
-    assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, least)
+    assert (answer.status, answer.repetend and answer.repetend.period) == (Status.OPTIMAL, least)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_least_period_is_that_of_trying_all_at_random(seed: int) -> None:
     """Two stages with times, memory, modes and copies at random."""
     placement = at_random(seed)
-    found = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
-    periods = range(1, 1 + (found.repetend.period if found.repetend else 12))
+    answer = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
+    periods = range(1, 1 + (answer.repetend.period if answer.repetend else 12))
     least = next((period for period in periods if any(repetends(placement, period))), None)
     assert period_bound(placement) <= (least or 12)
-    assert (found.repetend and found.repetend.period) == least
-    assert found.status is (Status.INFEASIBLE if least is None else Status.OPTIMAL)
+    assert (answer.repetend and answer.repetend.period) == least
+    assert answer.status is (Status.INFEASIBLE if least is None else Status.OPTIMAL)
 
 
 def test_what_goes_to_the_host_is_counted_there() -> None:
@@ -62,57 +62,57 @@ def test_what_goes_to_the_host_is_counted_there() -> None:
         offload={f"F{stage}": [Offload(10, 4)] for stage in range(8)},
         host_memory=100,
     )
-    found = search(placement, 16, objectives=["period"], work_limit=20)
-    assert found.schedule is not None and rate_of(found) == 6
-    assert period_of(placement.as_run((0,) * 8), 1) == 12
-    assert peak_memory(found.schedule).max() <= 40 < peak_host_memory(found.schedule).max() <= 100
-    assert period_of(replace(placement, host_memory=(0,) * 8), 1) == 12
+    answer = search(placement, 16, objectives=["period"], work_limit=20)
+    assert answer.schedule is not None and rate_of(answer) == 6
+    assert proved_period(placement.as_run((0,) * 8), 1) == 12
+    assert peak_memory(answer.schedule).max() <= 40 < peak_host_memory(answer.schedule).max() <= 100
+    assert proved_period(replace(placement, host_memory=(0,) * 8), 1) == 12
 
 
 def test_a_placement_of_streams_is_searched_with_all_strategies() -> None:
     """One layer of attention, all-to-alls and experts on each of four stages; the load is met."""
-    found = search(expert_layers(4, 1).with_memory(10), 16, objectives=["period"], work_limit=10)
-    assert (found.status, found.repetend and found.repetend.period) == (Status.OPTIMAL, 2954)
-    assert found.schedule is not None
-    assert validate(found.schedule).placement.has_streams
+    answer = search(expert_layers(4, 1).with_memory(10), 16, objectives=["period"], work_limit=10)
+    assert (answer.status, answer.repetend and answer.repetend.period) == (Status.OPTIMAL, 2954)
+    assert answer.schedule is not None
+    assert validate(answer.schedule).placement.has_streams
 
 
 def test_streams_that_slow_each_other_down_are_run_as_they_are() -> None:
-    """What is found holds for slow blocks; run, it is no longer, and no shorter than the bound says."""
+    """The schedule holds for slow blocks; as run, it is no longer, and no shorter than its bound."""
     placement = expert_layers(2, 1, slower=1.05).with_memory(8)
-    found = search(placement, 12, objectives=["period"], work_limit=10)
+    answer = search(placement, 12, objectives=["period"], work_limit=10)
     slow = search(at_worst(placement), 12, objectives=["period"], work_limit=10)
-    assert found.schedule is not None and slow.schedule is not None and found.repetend is not None
-    assert validate(found.schedule).makespan <= slow.schedule.makespan
+    assert answer.schedule is not None and slow.schedule is not None and answer.repetend is not None
+    assert validate(answer.schedule).makespan <= slow.schedule.makespan
     bound = period_bound(placement)
-    assert period_bound(replace(placement, slowdown=())) < bound <= found.repetend.period < 1.01 * bound
-    assert slow.repetend is not None and found.repetend.period <= slow.repetend.period
-    validate(found.repetend.at_initiation_interval(30))
+    assert period_bound(replace(placement, slowdown=())) < bound <= answer.repetend.period < 1.01 * bound
+    assert slow.repetend is not None and answer.repetend.period <= slow.repetend.period
+    validate(answer.repetend.at_initiation_interval(30))
 
 
 def test_a_makespan_of_slow_streams_that_meets_its_bound_is_proved() -> None:
-    found = search(offloading(1.5), 6, objectives=["makespan"], work_limit=0.25)
-    assert found.schedule is not None and found.status is Status.OPTIMAL
-    assert found.schedule.makespan == found.makespan_bound
+    answer = search(offloading(1.5), 6, objectives=["makespan"], work_limit=0.25)
+    assert answer.schedule is not None and answer.status is Status.OPTIMAL
+    assert answer.schedule.makespan == answer.makespan_bound
 
 
 @pytest.mark.parametrize(("num_devices", "most"), [(1, Fraction(5)), (2, Fraction(11, 2))])
 def test_a_forward_and_a_backward_take_less_side_by_side_than_one_after_the_other(
     num_devices: int, most: Fraction
 ) -> None:
-    """Times of pairs: 2 and 4 ticks alone, 5 together. The repetend is what the orders come to."""
+    """A forward and a backward take 2 and 4 ticks alone, 5 together."""
     stages = v_shape(num_devices, forward_time=2, backward_time=4).with_memory(2 * num_devices)
     pairs = tuple(
         replace(block, stream="backward") if block.kind is Kind.B else block for block in stages.blocks
     )
     placement = replace(stages, blocks=pairs, slowdown=(Slowdown(("compute", "backward"), (1.5, 1.5)),))
-    found = search(placement, 12, objectives=["period"], work_limit=5)
-    assert found.schedule is not None and found.repetend is not None
+    answer = search(placement, 12, objectives=["period"], work_limit=5)
+    assert answer.schedule is not None and answer.repetend is not None
     assert period_bound(placement) == 5
-    assert rate_of(found) == most < period_of(stages, 1)
-    assert found.status is (Status.OPTIMAL if most == 5 else Status.FEASIBLE)
-    validate(found.repetend.at_initiation_interval(12))
-    again = search(placement, 12, objectives=["period"], begin_with=found, work_limit=2.5)
+    assert rate_of(answer) == most < proved_period(stages, 1)
+    assert answer.status is (Status.OPTIMAL if most == 5 else Status.FEASIBLE)
+    validate(answer.repetend.at_initiation_interval(12))
+    again = search(placement, 12, objectives=["period"], begin_with=answer, work_limit=2.5)
     assert rate_of(again) <= most
 
 
@@ -128,18 +128,18 @@ def test_a_wave_of_chunks_with_modes_is_lowered_for_other_strategies() -> None:
     assert rate_of(alone) < rate_of(search(placement, 16, objectives=["period"], strategies=[], work_limit=6))
 
 
-def period_of(placement: Placement, max_size: int) -> Fraction:
+def proved_period(placement: Placement, max_size: int) -> Fraction:
     """Return the least period per micro-batch, which must be proved."""
-    found = search(
+    answer = search(
         placement, 12, max_micro_batches_per_repetend=max_size, objectives=["period"], work_limit=40
     )
-    assert found.status is Status.OPTIMAL
-    return rate_of(found)
+    assert answer.status is Status.OPTIMAL
+    return rate_of(answer)
 
 
-def rate_of(found: Answer) -> Fraction:
-    assert found.repetend is not None
-    return Fraction(found.repetend.period, found.repetend.micro_batches)
+def rate_of(answer: Answer) -> Fraction:
+    assert answer.repetend is not None
+    return Fraction(answer.repetend.period, answer.repetend.micro_batches)
 
 
 def repetends(placement: Placement, period: int) -> Iterator[Repetend]:
@@ -151,14 +151,14 @@ def repetends(placement: Placement, period: int) -> Iterator[Repetend]:
             continue
         for starts in _starts(as_run, period, {}):
             choices = (chosen,) if placement.decisions else ()
-            found = Repetend.from_first_starts(
+            repetend = Repetend.from_first_starts(
                 placement, 1, period, {(name, 0): start for name, start in starts.items()}, choices
             )
             try:
-                validate(found.at_initiation_interval(8))
+                validate(repetend.at_initiation_interval(8))
             except InvalidScheduleError:
                 continue
-            yield found
+            yield repetend
 
 
 def _starts(placement: Placement, period: int, known: dict[str, int]) -> Iterator[dict[str, int]]:

@@ -1,4 +1,4 @@
-"""Other objectives than the period, and what real placements have: each against brute force."""
+"""Objectives other than the period, and properties of real placements: each against brute force."""
 
 import itertools
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> 
 @settings(max_examples=10, deadline=None)
 @given(random_placements(max_devices=2, max_forward=3, max_time=3, max_transfer=1, training=False))
 def test_latency_first_equals_brute_force(placement: Placement) -> None:
-    """The least latency is that of a micro-batch on its own; then the least period that keeps it."""
+    """The least latency is a single micro-batch's; then comes the least period that keeps it."""
     result = search(placement, 3, micro_batches_per_repetend=1, objectives=["latency", "period"])
     shortest = critical_path(placement) if _runs_alone(placement) else None
     period, expected = min_latency(placement, longest=sum(block.time for block in placement.blocks) + 4)
@@ -62,9 +62,9 @@ def _runs_alone(placement: Placement) -> bool:
 
 def test_a_schedule_with_modes_keeps_the_memory_that_was_reached() -> None:
     """It held twice as much: a schedule made by hand was shorter."""
-    found = search(recomputing(), 6, objectives=["memory", "period", "makespan"], work_limit=0.3)
-    assert found.schedule is not None
-    assert max(peak_memory(found.schedule)) <= found.limits[Objective.MEMORY] == 10
+    answer = search(recomputing(), 6, objectives=["memory", "period", "makespan"], work_limit=0.3)
+    assert answer.schedule is not None
+    assert max(peak_memory(answer.schedule)) <= answer.limits[Objective.MEMORY] == 10
 
 
 def test_memory_as_an_objective_stops_at_what_the_period_needs() -> None:
@@ -120,28 +120,28 @@ def test_progress_counts_updates_in_the_makespan_and_in_its_bound(find: Callable
     placement = replace(plain, blocks=(*plain.blocks, *updates))
     seen: list[SearchProgress] = []
     result = find(placement, 4, time_limit_s=60, on_progress=seen.append)
-    told = [(each.best, each.bound) for each in seen if each.phase == "makespan" and each.best is not None]
-    assert told and all(value >= bound for value, bound in told)
-    assert told[-1] == (result.schedule.makespan, result.makespan_bound) == (22, 22)
+    pairs = [(step.best, step.bound) for step in seen if step.phase == "makespan" and step.best is not None]
+    assert pairs and all(value >= bound for value, bound in pairs)
+    assert pairs[-1] == (result.schedule.makespan, result.makespan_bound) == (22, 22)
 
 
 SHOWN = [recomputing(3).with_memory(22), offloading(1.5), *map(at_random, range(3)), v_shape(3, 1, 3)]
 
 
-@pytest.mark.parametrize("placement", SHOWN, ids=lambda each: each.name)
+@pytest.mark.parametrize("placement", SHOWN, ids=lambda placement: placement.name)
 @pytest.mark.parametrize("wanted", [("period", "makespan"), ("period", "span", "device_span")])
 def test_no_bound_that_is_shown_is_above_the_answer(placement: Placement, wanted: tuple[str, ...]) -> None:
     """One micro-batch per repetend was shown to need 8 ticks, and two need 7 each; likewise of some modes."""
-    told: list[SearchProgress] = []
-    found = search(placement, 4, objectives=wanted, work_limit=0.1, on_progress=told.append)
-    assert found.schedule is not None and found.repetend is not None
+    progress: list[SearchProgress] = []
+    answer = search(placement, 4, objectives=wanted, work_limit=0.1, on_progress=progress.append)
+    assert answer.schedule is not None and answer.repetend is not None
     least: dict[str, float] = {
-        "period": float(found.repetend.period_per_micro_batch),
-        "span": found.repetend.span,
-        "makespan": found.schedule.makespan,
-        "device_span": int(device_spans(found.schedule).max()),
+        "period": float(answer.repetend.period_per_micro_batch),
+        "span": answer.repetend.span,
+        "makespan": answer.schedule.makespan,
+        "device_span": int(device_spans(answer.schedule).max()),
     }
-    assert told and all(each.bound <= least[each.phase] for each in told)
+    assert progress and all(step.bound <= least[step.phase] for step in progress)
 
 
 def test_optimizer_blocks_run_once_after_the_last_micro_batch() -> None:

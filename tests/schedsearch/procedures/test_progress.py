@@ -102,8 +102,8 @@ def put_in_place(stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> io.Str
 def compared(stderr: io.StringIO, **options: Any) -> str:
     """Compare; return standard error."""
     stages = schedsearch.stages_of(2, forward_ms=10, backward_ms=20, activation_mib=100, memory_mib=400)
-    found = schedsearch.compare(stages, ["searched", "gpipe"], 4, **options)
-    assert found.rows[0].makespan_ms == 130
+    comparison = schedsearch.compare(stages, ["searched", "gpipe"], 4, **options)
+    assert comparison.rows[0].makespan_ms == 130
     return stderr.getvalue()
 
 
@@ -126,9 +126,9 @@ def test_a_problem_has_a_bar_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_is_told_sees_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = put_in_place(Terminal(), monkeypatch)
-    told: list[Any] = []
-    assert compared(terminal, on_progress=lambda *event: told.append(event)) == ""
-    assert [event[0] for event in told] == ["searched"] * len(told) and told
+    events: list[Any] = []
+    assert compared(terminal, on_progress=lambda *event: events.append(event)) == ""
+    assert [event[0] for event in events] == ["searched"] * len(events) and events
 
 
 def test_a_pipe_gets_none_and_a_wrong_argument_draws_none(monkeypatch: pytest.MonkeyPatch) -> None:

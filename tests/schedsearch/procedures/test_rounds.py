@@ -25,7 +25,7 @@ PLACEMENTS = {
 def searched(
     placement: Placement, work_limit: float, **options: Any
 ) -> tuple[Answer, list[tuple[str, int | None, int, int, str]]]:
-    """Return what a search finds, and its course."""
+    """Return a search's answer, and its progress as rows."""
     course: list[tuple[str, int | None, int, int, str]] = []
 
     def note(progress: SearchProgress) -> None:
@@ -35,7 +35,7 @@ def searched(
 
 
 def quality(result: Answer) -> tuple[float, int]:
-    """Return what makes a result better: less, from the first figure on."""
+    """Return a result's period and makespan, in order of weight; less is better."""
     assert result.repetend is not None and result.schedule is not None
     validate(result.schedule)
     return float(result.repetend.period_per_micro_batch), result.schedule.makespan
@@ -63,6 +63,7 @@ def test_what_comes_before_the_period_may_still_become_less_in_a_later_round() -
     )
     assert short.repetend is not None and long.repetend is not None
     shorter, longer = (
-        (max(each.peak_memory), each.period_per_micro_batch) for each in (short.repetend, long.repetend)
+        (max(repetend.peak_memory), repetend.period_per_micro_batch)
+        for repetend in (short.repetend, long.repetend)
     )
     assert longer <= shorter

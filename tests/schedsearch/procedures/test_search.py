@@ -41,12 +41,7 @@ def test_the_papers_shapes_have_no_steady_bubble(shape: str, period: int, makesp
 
 @pytest.mark.parametrize(
     ("shape", "memory", "period"),
-    [
-        ("v_shape", 3, 8),
-        ("x_shape", 3, 9),
-        ("m_shape", 4, 7),
-        ("nn_shape", 5, 9),
-    ],
+    [("v_shape", 3, 8), ("x_shape", 3, 9), ("m_shape", 4, 7), ("nn_shape", 5, 9)],
 )
 def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int) -> None:
     """Values proved by another solver; Tessel's search, N_R from memory, stops at 7 for M with memory 5."""
@@ -187,21 +182,21 @@ def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
 
 def test_a_search_without_time_is_no_longer_than_by_hand() -> None:
     placement = v_shape(8, 7, 13).with_memory(8)
-    found = search(placement, 200, time_limit_s=1e-3)
-    assert found.is_cut and found.schedule.makespan <= one_f_one_b(placement, 200).makespan
+    answer = search(placement, 200, time_limit_s=1e-3)
+    assert answer.is_cut and answer.schedule.makespan <= one_f_one_b(placement, 200).makespan
 
 
 def test_progress_says_what_found_the_best() -> None:
-    """The steady state of ZB-V cannot be beaten, so what found it stays the same; its makespan can be.
+    """The steady state of ZB-V cannot be beaten, so its finder stays the same; its makespan can be.
 
     The search ends when the makespan is proved, long before its limit.
     """
     seen: list[SearchProgress] = []
     placement = wave_shape(8, 2, split_backward=True).with_memory(16)
     search(placement, 16, work_limit=160, on_progress=seen.append)
-    found_by = {phase: [each for each in seen if each.phase == phase] for phase in ("period", "makespan")}
-    assert {each.found_by for each in found_by["period"]} == {"zb_v"}
-    names = [each.found_by for each in found_by["makespan"]]
+    found_by = {phase: [step for step in seen if step.phase == phase] for phase in ("period", "makespan")}
+    assert {step.found_by for step in found_by["period"]} == {"zb_v"}
+    names = [step.found_by for step in found_by["makespan"]]
     assert names[0] in ("sample of the repetend", "the repetend unrolled") and len(set(names)) > 1
     for before, after in pairwise(found_by["makespan"]):
         assert (before.found_by == after.found_by) or after.best < before.best

@@ -1,4 +1,4 @@
-"""Searches that begin with a schedule, or with what another search found."""
+"""Searches that begin with a schedule, or with another search's answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
@@ -79,13 +79,13 @@ def test_another_number_of_micro_batches_keeps_the_repetend(tight: Answer) -> No
 
 def test_other_times_keep_the_orders() -> None:
     placement = v_shape(num_devices=4).with_memory(4)
-    found = search(placement, 8, work_limit=20)
+    answer = search(placement, 8, work_limit=20)
     slow = replace(
         placement, blocks=tuple(replace(block, time=10 * block.time + 1) for block in placement.blocks)
     )
-    begun = _no_time(slow, 8, found)
+    begun = _no_time(slow, 8, answer)
     assert begun.repetend.period == 10 * 4 + 2 == begun.period_bound
-    orders = [found.schedule.order(device) for device in range(4)]
+    orders = [answer.schedule.order(device) for device in range(4)]
     assert begun.schedule.makespan <= as_soon_as_possible(slow, 8, orders).makespan
 
 
@@ -116,8 +116,8 @@ def test_what_does_not_fit_the_memory_is_refused() -> None:
     small = placement.with_memory(2)
     with pytest.raises(SearchError, match=r"does not run on v_shape: .*memory"):
         search(small, 12, begin_with=much)
-    found = search(placement, 12, work_limit=10, begin_with=much)
-    assert found.schedule.makespan <= much.makespan
+    answer = search(placement, 12, work_limit=10, begin_with=much)
+    assert answer.schedule.makespan <= much.makespan
 
 
 def _deadlocked() -> tuple[Placement, Schedule]:
@@ -147,7 +147,7 @@ def _deadlocked() -> tuple[Placement, Schedule]:
 def test_what_is_not_for_the_placement_is_one_line(
     placement: Placement, begin_with: object, message: str
 ) -> None:
-    with told(SearchError, "search.begin_with: ", has=message):
+    with raises_line(SearchError, "search.begin_with: ", has=message):
         search(placement, 4, begin_with=begin_with)
 
 

@@ -1,4 +1,4 @@
-"""Strategies by name: which ones a search uses, and what it says of each."""
+"""Strategies by name: which ones a search uses, and its record of each."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TIGHT = v_shape(4, 1, 3).with_memory(3)
 def test_a_search_does_without_any_one_of_them(name: str) -> None:
     result = search(TIGHT, 8, work_limit=1.0, without=[name])
     assert result.schedule is not None
-    assert name not in {each.name for each in result.strategies}
+    assert name not in {strategy.name for strategy in result.strategies}
 
 
 def test_only_those_that_are_named_work() -> None:
     result = search(TIGHT, 8, work_limit=2.0, strategies=["annealing"])
-    assert [each.name for each in result.strategies] == ["annealing"]
+    assert [strategy.name for strategy in result.strategies] == ["annealing"]
     (annealing,) = result.strategies
     assert annealing.work > 0 and annealing.improvements >= 1 and 0 < annealing.gain < 1
     assert result.repetend is not None and result.queries == 0
@@ -39,10 +39,10 @@ def test_without_all_there_is_one_block_after_another() -> None:
 
 def test_an_object_has_parameters_of_its_own() -> None:
     made, names = chosen([Annealing(share=0.2), "queries", "greedy"])
-    assert [type(each) for each in made] == [Annealing, PROCEDURES["greedy"]]
+    assert [type(strategy) for strategy in made] == [Annealing, PROCEDURES["greedy"]]
     assert made[0].share == 0.2 and names == {"annealing", "queries", "greedy"}
     result = search(TIGHT, 8, work_limit=1.0, strategies=made)
-    assert {each.name for each in result.strategies} <= {"annealing", "greedy"}
+    assert {strategy.name for strategy in result.strategies} <= {"annealing", "greedy"}
 
 
 @pytest.mark.parametrize("option", ["strategies", "without"])
@@ -52,5 +52,5 @@ def test_a_name_that_is_none(option: str) -> None:
 
 
 def test_many_devices_in_tight_memory_are_placed_before_schedules_by_hand_take_all_work() -> None:
-    found = search(v_shape(256).with_memory(192), 16, work_limit=5, objectives=["period"])
-    assert found.repetend.period_per_micro_batch <= 8
+    answer = search(v_shape(256).with_memory(192), 16, work_limit=5, objectives=["period"])
+    assert answer.repetend.period_per_micro_batch <= 8

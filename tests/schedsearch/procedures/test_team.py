@@ -27,13 +27,13 @@ OPEN = nn_shape(8).with_memory(8)
 
 
 def values(answer: Answer) -> list[float]:
-    return [objective_value(answer, each) for each in (Objective.PERIOD, Objective.MAKESPAN)]
+    return [objective_value(answer, objective) for objective in (Objective.PERIOD, Objective.MAKESPAN)]
 
 
 def test_two_workers_end_the_same_twice_and_no_worse_than_one() -> None:
-    told: list[SearchProgress] = []
+    progress: list[SearchProgress] = []
     one = search(OPEN, 32, work_limit=5.5)
-    two, again = (search(OPEN, 32, work_limit=5.5, workers=2, on_progress=told.append) for _ in range(2))
+    two, again = (search(OPEN, 32, work_limit=5.5, workers=2, on_progress=progress.append) for _ in range(2))
     assert values(two) <= values(one)
     assert two.makespan_bound >= one.makespan_bound
     assert two.queries > one.queries
@@ -41,16 +41,16 @@ def test_two_workers_end_the_same_twice_and_no_worse_than_one() -> None:
     assert validate(two.schedule) == two.schedule
     assert schedule_to_dict(two.schedule) == schedule_to_dict(again.schedule)
     assert (two.repetend, two.period_bound, two.work) == (again.repetend, again.period_bound, one.work)
-    of_makespan = [each.best for each in told[: len(told) // 2] if each.phase == Objective.MAKESPAN]
+    of_makespan = [step.best for step in progress[: len(progress) // 2] if step.phase == Objective.MAKESPAN]
     assert of_makespan == sorted(of_makespan, reverse=True)
 
 
 @pytest.mark.parametrize("placement", [v_shape(4).with_memory(4), m_shape(2)])
 def test_a_proof_ends_all(placement: Placement) -> None:
     began = time.monotonic()
-    found, alone = search(placement, 8, workers=2, work_limit=500), search(placement, 8)
-    assert (found.status, found.ended_by) == (Status.OPTIMAL, EndedBy.PROOF)
-    assert values(found) == values(alone)
+    answer, alone = search(placement, 8, workers=2, work_limit=500), search(placement, 8)
+    assert (answer.status, answer.ended_by) == (Status.OPTIMAL, EndedBy.PROOF)
+    assert values(answer) == values(alone)
     assert time.monotonic() - began < 60
 
 
@@ -67,11 +67,11 @@ def test_a_worker_that_is_killed_is_left_out_with_a_line(
             kept.append(self)
 
     monkeypatch.setattr(team, "_Process", Killed)
-    found, alone = search(OPEN, 32, work_limit=3, workers=3), search(OPEN, 32, work_limit=3)
-    assert values(found) <= values(alone)
+    answer, alone = search(OPEN, 32, work_limit=3, workers=3), search(OPEN, 32, work_limit=3)
+    assert values(answer) <= values(alone)
     (line,) = caplog.messages
     assert line == "search.workers: worker 2 is left out, the others go on: signal 9"
-    assert all(each._process.poll() is not None for each in kept)
+    assert all(worker._process.poll() is not None for worker in kept)
 
 
 def test_a_worker_that_fails_is_left_out_with_its_last_words(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,10 +87,10 @@ def test_ctrl_c_keeps_the_best_of_all_workers() -> None:
     stop = threading.Timer(6.0, os.kill, (os.getpid(), signal.SIGINT))
     stop.start()
     began = time.monotonic()
-    found = search(OPEN, 32, time_limit_s=100, workers=2)
-    assert found.ended_by is EndedBy.INTERRUPT
+    answer = search(OPEN, 32, time_limit_s=100, workers=2)
+    assert answer.ended_by is EndedBy.INTERRUPT
     assert time.monotonic() - began < 25
-    assert validate(found.schedule).makespan >= found.makespan_bound
+    assert validate(answer.schedule).makespan >= answer.makespan_bound
 
 
 def test_what_another_worker_found_is_taken_over() -> None:
@@ -113,7 +113,7 @@ def test_unequal_micro_batches(replicas: int) -> None:
 
     placement = v_shape(4, 1, 2)
     times = [1 + (7 * n * n + 3 * n) % 11 for n in range(24)]
-    rows = [MicroBatchRow(n, each.name, float(t)) for n, t in enumerate(times) for each in placement.blocks]
+    rows = [MicroBatchRow(n, block.name, float(t)) for n, t in enumerate(times) for block in placement.blocks]
     work = replica_work(unequal_batch(placement, rows), replicas)
     searches = (replica_search(work, work_limit=1, workers=workers) for workers in (1, 2, 2))
     (one, _), (two, answer), (again, _) = searches

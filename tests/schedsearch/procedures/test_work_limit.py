@@ -25,9 +25,9 @@ CASES: list[tuple[Placement, int]] = [
 
 
 def answers() -> list[str]:
-    """Return what is found and proved in each case, as text that tells two answers apart."""
-    found = [search(placement, number, work_limit=0.25) for placement, number in CASES]
-    return [_in_text(result) for result in found]
+    """Return each case's answer and proof, as text that differs where two answers differ."""
+    results = [search(placement, number, work_limit=0.25) for placement, number in CASES]
+    return [_in_text(result) for result in results]
 
 
 def _in_text(result: Answer) -> str:
@@ -49,12 +49,10 @@ def _on_a_busy_core() -> list[str]:
     )
     with subprocess.Popen([sys.executable, "-c", f"{ON_ONE_CORE}while True: pass"]) as other:
         try:
-            found = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, check=True
-            )
+            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         finally:
             other.kill()
-    return found.stdout.splitlines()
+    return done.stdout.splitlines()
 
 
 def test_the_answer_is_that_of_any_machine() -> None:

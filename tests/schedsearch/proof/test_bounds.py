@@ -18,8 +18,8 @@ from schedsearch.state_space import min_period
 
 
 def memory_occupancy_bound(placement: Placement) -> Fraction:
-    found = memory_occupancy(placement)
-    return found.value(placement) if found is not None else Fraction(0)
+    occupancy = memory_occupancy(placement)
+    return occupancy.value(placement) if occupancy is not None else Fraction(0)
 
 
 def test_memory_occupancy_by_hand() -> None:

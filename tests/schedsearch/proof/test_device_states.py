@@ -43,9 +43,9 @@ def states_without(placement: Placement, way: str, nothing: object) -> tuple[Dev
     """Return each device's states, found by only one of the two ways."""
     device_states.cache_clear()
     with mock.patch.object(states_of_devices, way, return_value=nothing):
-        found = device_states(placement)
+        states = device_states(placement)
     device_states.cache_clear()
-    return found
+    return states
 
 
 @settings(max_examples=40, deadline=None)
@@ -59,8 +59,8 @@ def test_no_state_has_more_than_fits(placement: Placement, data: st.DataObject) 
     placement = replace(placement, blocks=blocks)
     needed = [minimum_memory(placement, device) for device in range(placement.num_devices)]
     placement = placement.with_memory(need + data.draw(st.integers(0, 9)) for need in needed)
-    walks = {each.device: each for each in states_without(placement, "_rounded", ())}
-    fits = [each for each in states_without(placement, "_walked", None) if each.device in walks]
+    walks = {walk.device: walk for walk in states_without(placement, "_rounded", ())}
+    fits = [fit for fit in states_without(placement, "_walked", None) if fit.device in walks]
     assume(fits)
     for fitting in fits:
         walked, (group,) = walks[fitting.device], fitting.groups

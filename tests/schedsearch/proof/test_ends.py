@@ -48,8 +48,8 @@ def shortest(placement: Placement, number: int, spans: bool) -> int | None:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_deterministic_time = 0.5
-    found = solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
-    return round(solver.objective_value) if found else None
+    is_solved = solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    return round(solver.objective_value) if is_solved else None
 
 
 @settings(max_examples=15, deadline=None)
@@ -62,8 +62,8 @@ def test_no_schedule_beats_the_ends(placement: Placement, number: int, memory: i
         assume(False)
     bounds = makespan_bound(placement, number), device_span_bound(placement, number)
     for bound, spans in zip(bounds, (False, True), strict=True):
-        found = shortest(placement, number, spans)
-        assert found is None or found >= bound
+        makespan = shortest(placement, number, spans)
+        assert makespan is None or makespan >= bound
 
 
 @pytest.mark.parametrize("shape", [v_shape, x_shape, wave_shape])
@@ -74,8 +74,8 @@ def test_no_split_backward_beats_the_ends(shape: Callable[..., Placement], memor
         (makespan_bound(placement, number), False),
         (device_span_bound(placement, number), True),
     ):
-        found = shortest(placement, number, spans)
-        assert found is None or found >= bound
+        makespan = shortest(placement, number, spans)
+        assert makespan is None or makespan >= bound
 
 
 def test_the_ends_of_a_zero_bubble_pipeline() -> None:

@@ -29,17 +29,18 @@ from schedsearch.validate import validate
 SPLIT = v_shape(4, 20, split_backward=True, input_time=20, weight_time=20).with_memory(6)
 
 
-def rows_of(found: Replan) -> dict[str, ReplanRow]:
+def by_way(replanned: Replan) -> dict[str, ReplanRow]:
     """Return the rows by the names of the ways."""
-    return {row.way: row for row in found.rows}
+    return {row.way: row for row in replanned.rows}
 
 
 def test_micro_batches_of_a_lost_copy_go_to_the_others_in_turn() -> None:
     job = ReplicatedJob(v_shape(4), 4, 6, copies_of(["1@3", "2@0"]))
     chosen = job.rerouted()
     for n, copies in enumerate(chosen):
-        own = n % 4
-        assert [copy for copy in copies if copy != own] == [copies[1]] * (own == 3) + [copies[2]] * (own == 0)
+        home = n % 4
+        elsewhere = [copy for copy in copies if copy != home]
+        assert elsewhere == [copies[1]] * (home == 3) + [copies[2]] * (home == 0)
     assert Counter(copies[1] for copies in chosen) == {0: 8, 1: 8, 2: 8}
     assert [copies[1] for copies in chosen[3::4]] == [0, 1, 2, 0, 1, 2]
 
@@ -57,52 +58,52 @@ def test_no_choice_of_copies_is_under_the_bound_and_the_answer_is_the_least_of_a
     makespans: list[int] = []
     every: list[Chosen] = [(0, 0), (1, 0)]
     for chosen in itertools.product(every, repeat=4):
-        found = search(job.batch(chosen), work_limit=2)
-        assert found.schedule is not None and found.makespan_bound == found.schedule.makespan
-        makespans.append(found.makespan_bound)
+        result = search(job.batch(chosen), work_limit=2)
+        assert result.schedule is not None and result.makespan_bound == result.schedule.makespan
+        makespans.append(result.makespan_bound)
     assert job.bound(Objective.MAKESPAN) <= min(makespans)
-    answer = rows_of(replan(job, "makespan", work_limit=1))["rerouted"]
+    answer = by_way(replan(job, "makespan", work_limit=1))["rerouted"]
     assert answer.iteration_ms == min(makespans)
 
 
 def test_a_lost_device_is_best_met_by_rerouting_in_the_time_of_the_bound() -> None:
-    found = replan(ReplicatedJob(SPLIT, 4, 6, copies_of(["2@1"])), work_limit=0.5)
-    rows = rows_of(found)
+    replanned = replan(ReplicatedJob(SPLIT, 4, 6, copies_of(["2@1"])), work_limit=0.5)
+    rows = by_way(replanned)
     assert rows["unchanged"].iteration_ms is rows["reordered"].iteration_ms is None
     assert 6 * 60 + 1 <= (rows["before"].iteration_ms or 0) <= 6 * 60 + 21
-    assert rows["rerouted"].iteration_ms == found.bound_ms == 8 * 60 + 1
-    assert rows["rule"].iteration_ms is not None and rows["rule"].iteration_ms >= found.bound_ms
+    assert rows["rerouted"].iteration_ms == replanned.bound_ms == 8 * 60 + 1
+    assert rows["rule"].iteration_ms is not None and rows["rule"].iteration_ms >= replanned.bound_ms
     assert rows["dropped"].status == "micro-batches 8, 8, 8"
-    schedule = validate(found.schedules["rerouted"])
+    schedule = validate(replanned.schedules["rerouted"])
     assert not any(name.endswith("2@1") for name, _ in schedule.start_of)
     assert not schedule.placement.optimizer_blocks
 
 
 def test_a_slow_device_gives_work_away_or_keeps_it() -> None:
     job = ReplicatedJob(SPLIT, 2, 6, slowdown={(1, 0): 2.0})
-    found = replan(job, work_limit=0.5, schedule="zb_h1")
-    rows = rows_of(found)
+    replanned = replan(job, work_limit=0.5, schedule="zb_h1")
+    rows = by_way(replanned)
     times = {way: row.iteration_ms for way, row in rows.items()}
     assert all(time is not None for time in times.values())
     assert times["before"] < times["rerouted"] < times["reordered"] <= times["unchanged"]  # type: ignore[operator]
     assert times["rebalanced"] < times["unchanged"]  # type: ignore[operator]
     assert times["reordered"] >= 6 * 120  # type: ignore[operator]
-    for schedule in found.schedules.values():
+    for schedule in replanned.schedules.values():
         validate(schedule)
 
 
 def test_the_order_of_a_single_pipeline_is_one_of_the_pipeline_as_it_is_written() -> None:
     pipeline = v_shape(3, 2, 4)
-    found = replan(ReplicatedJob(pipeline, 1, 5, slowdown={(1, 0): 2.0}), work_limit=0.3)
+    replanned = replan(ReplicatedJob(pipeline, 1, 5, slowdown={(1, 0): 2.0}), work_limit=0.3)
     for way in ("unchanged", "reordered"):
-        schedule = validate(found.schedules[way])
+        schedule = validate(replanned.schedules[way])
         assert schedule.placement == pipeline and schedule.num_micro_batches == 5
-    row = next(row for row in found.rows if row.way == "reordered")
+    row = next(row for row in replanned.rows if row.way == "reordered")
     slowed = replace(
         pipeline,
         blocks=tuple(replace(b, time=2 * b.time) if b.devices == (1,) else b for b in pipeline.blocks),
     )
-    again = as_soon_as_possible(slowed, 5, [found.schedules["reordered"].order(d) for d in range(3)])
+    again = as_soon_as_possible(slowed, 5, [replanned.schedules["reordered"].order(d) for d in range(3)])
     # and a tick for the optimizer block that each device has besides
     assert row.iteration_ms == max(device_spans(with_least_device_span(again))) + 1
 
@@ -117,10 +118,10 @@ def test_a_slow_link_slows_its_transfers_and_no_others() -> None:
 
 def test_the_order_before_may_be_given() -> None:
     job = ReplicatedJob(SPLIT, 2, 3, copies_of(["0@0"]))
-    found = replan(job, before=zb_h1(SPLIT, 3), work_limit=0.1)
+    replanned = replan(job, before=zb_h1(SPLIT, 3), work_limit=0.1)
     assert (
-        rows_of(found)["before"].iteration_ms
-        == rows_of(replan(job, schedule="zb_h1", work_limit=0.1))["before"].iteration_ms
+        by_way(replanned)["before"].iteration_ms
+        == by_way(replan(job, schedule="zb_h1", work_limit=0.1))["before"].iteration_ms
     )
     with pytest.raises(ReplanError, match="of 3 micro-batches of this pipeline"):
         replan(job, before=zb_h1(SPLIT, 4), work_limit=1)
@@ -129,18 +130,18 @@ def test_the_order_before_may_be_given() -> None:
 @pytest.mark.parametrize("slowdown", [[1, 1, 1], [1, 2, 1, 1], [1, 1.5]])
 def test_stages_are_divided_by_the_speed_of_devices(slowdown: list[float]) -> None:
     plain = replace(SPLIT, memory_unit_mib=8.0)
-    found = redivided(plain, slowdown, 6)
-    assert found is not None and found.memory_unit_mib == 8 / 6
-    works = [sum(block.time for block in found.on(d)) for d in range(found.num_devices)]
+    placement = redivided(plain, slowdown, 6)
+    assert placement is not None and placement.memory_unit_mib == 8 / 6
+    works = [sum(block.time for block in placement.on(d)) for d in range(placement.num_devices)]
     layers = [work / 60 / factor for work, factor in zip(works, slowdown, strict=True)]
-    assert sum(layers) == 24 and found.ms(60) == 10
+    assert sum(layers) == 24 and placement.ms(60) == 10
     best = min(
         max(number * factor for number, factor in zip(numbers, slowdown, strict=True))
         for numbers in itertools.product(range(25), repeat=len(slowdown))
         if sum(numbers) == 24
     )
     assert max(works) == 60 * best
-    assert found.memory == (36,) * len(slowdown)
+    assert placement.memory == (36,) * len(slowdown)
 
 
 def test_stages_that_do_not_fit_fewer_devices_or_are_no_chain_are_not_divided() -> None:
@@ -174,9 +175,9 @@ def test_a_limit_of_work_is_of_all_ways_together_and_ctrl_c_leaves_each_way(
         with monkeypatch.context() as patched:
             for name in ("search",):
                 patched.setattr(module, name, counted(getattr(module, name), is_interrupted))
-            found = replan(job, work_limit=6.0)
-        assert found.interrupted == is_interrupted
-        assert rows_of(found)["rerouted"].iteration_ms <= rows_of(found)["rule"].iteration_ms
+            replanned = replan(job, work_limit=6.0)
+        assert replanned.interrupted == is_interrupted
+        assert by_way(replanned)["rerouted"].iteration_ms <= by_way(replanned)["rule"].iteration_ms
         if not is_interrupted:
             assert len(given) > 3 and sum(given) <= 6.0
         given.clear()

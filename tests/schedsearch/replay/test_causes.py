@@ -29,18 +29,18 @@ MADE: dict[str, Time] = {
 
 
 def test_1f1b_of_equal_blocks_has_its_formulas_bubble() -> None:
-    found = parts(job_of(table(even, stages=4, number=8)))
-    assert found["ideal"] == pytest.approx(8 * 30)
-    assert found["bubble of the order"] == pytest.approx(3 * 30)
-    assert found["iteration"] == pytest.approx(11 * 30)
-    assert all(abs(found[name]) < 1e-6 for name in CAUSES.values())
+    part_ms = parts(job_of(table(even, stages=4, number=8)))
+    assert part_ms["ideal"] == pytest.approx(8 * 30)
+    assert part_ms["bubble of the order"] == pytest.approx(3 * 30)
+    assert part_ms["iteration"] == pytest.approx(11 * 30)
+    assert all(abs(part_ms[name]) < 1e-6 for name in CAUSES.values())
 
 
 @pytest.mark.parametrize("cause", [*MADE])
 def test_a_cause_that_is_made_has_the_largest_part(cause: str) -> None:
-    found = parts(job_of(table(MADE[cause], stages=2, replicas=2, steps=range(10))))
+    part_ms = parts(job_of(table(MADE[cause], stages=2, replicas=2, steps=range(10))))
     others = [name for name in CAUSES.values() if name != CAUSES[cause]]
-    assert found[CAUSES[cause]] > 2 * max(abs(found[name]) for name in others)
+    assert part_ms[CAUSES[cause]] > 2 * max(abs(part_ms[name]) for name in others)
 
 
 def test_messages_late_receives_and_gaps_are_told_apart() -> None:
@@ -51,7 +51,7 @@ def test_messages_late_receives_and_gaps_are_told_apart() -> None:
         spans.append(
             span._replace(start_ms=span.start_ms + late_ms + gap_ms, end_ms=span.end_ms + late_ms + gap_ms)
         )
-    found = parts(job_of(given._replace(spans=spans)))
-    assert found["messages"] == pytest.approx(2 * 2)
-    assert found["late receives"] == pytest.approx(10 / 5)
-    assert found["gaps between blocks"] == pytest.approx(3)
+    part_ms = parts(job_of(given._replace(spans=spans)))
+    assert part_ms["messages"] == pytest.approx(2 * 2)
+    assert part_ms["late receives"] == pytest.approx(10 / 5)
+    assert part_ms["gaps between blocks"] == pytest.approx(3)

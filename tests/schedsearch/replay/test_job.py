@@ -1,4 +1,4 @@
-"""Iterations of a table: numbers that are missing, clocks that differ, what is left out or refused."""
+"""Iterations of a table: missing numbers, clocks that differ, rows left out or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replayed jobs: the simulator gives what was measured, orders and assignments make it shorter."""
+"""Replayed jobs: simulated times equal measured ones; orders and assignments shorten them."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ def replayed(job: Job, work_limit: float) -> tuple[list[ReplayedIteration], dict
 @pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (3, 1), (2, 2)])
 def test_own_times_in_own_order_are_what_was_measured(stages: int, chunks: int) -> None:
     job = job_of(table(uneven, stages=stages, chunks=chunks, replicas=2, message=0.001))
-    found, best = replayed(job, 0.05)
-    assert [each.step for each in found] == [0, 1, 2]
-    for each in found:
-        assert each.simulated_ms == pytest.approx(each.measured_ms, rel=1e-3)
-        assert each.reassigned_bound_ms <= each.reassigned_ms <= each.simulated_ms + 1e-6
-        assert each.reordered_bound_ms <= min(each.reordered_ms, each.simulated_ms) + 1e-6
-        assert each.split_bound_ms <= each.split_ms
-        assert each.equal_bound_ms <= each.equal_ms
-    for row in changes(found):
+    iterations, best = replayed(job, 0.05)
+    assert [iteration.step for iteration in iterations] == [0, 1, 2]
+    for iteration in iterations:
+        assert iteration.simulated_ms == pytest.approx(iteration.measured_ms, rel=1e-3)
+        assert iteration.reassigned_bound_ms <= iteration.reassigned_ms <= iteration.simulated_ms + 1e-6
+        assert iteration.reordered_bound_ms <= min(iteration.reordered_ms, iteration.simulated_ms) + 1e-6
+        assert iteration.split_bound_ms <= iteration.split_ms
+        assert iteration.equal_bound_ms <= iteration.equal_ms
+    for row in changes(iterations):
         assert row.bound_ms is None or row.bound_ms <= row.pipeline_ms
     for schedule in best.values():
         validate(schedule)
 
 
 def test_long_micro_batches_go_to_the_replica_that_waits() -> None:
-    (found,), _ = replayed(job_of(table(uneven, replicas=2, steps=(0,))), 0.2)
-    assert found.moved >= 2
-    assert found.reassigned_ms < 0.85 * found.reordered_ms
+    (iteration,), _ = replayed(job_of(table(uneven, replicas=2, steps=(0,))), 0.2)
+    assert iteration.moved >= 2
+    assert iteration.reassigned_ms < 0.85 * iteration.reordered_ms
 
 
 def test_a_slow_place_in_the_iteration_is_not_a_long_micro_batch() -> None:
@@ -70,8 +70,8 @@ def test_a_slow_place_in_the_iteration_is_not_a_long_micro_batch() -> None:
         return (3 if n == 0 else 1) * (0.010 if kind == "F" else 0.020)
 
     job = job_of(table(first_is_slow, stages=3, number=6, steps=range(10)))
-    found, best = replayed(job, 0.2)
-    assert fmean(each.reordered_ms for each in found) == pytest.approx(found[0].simulated_ms)
+    iterations, best = replayed(job, 0.2)
+    assert fmean(row.reordered_ms for row in iterations) == pytest.approx(iterations[0].simulated_ms)
     taken = [number for name, number in best[ORDER].order(0) if name == "F0"]
     assert taken == sorted(taken)
 
@@ -81,8 +81,8 @@ def test_halves_of_backwards_and_equal_stages_are_shorter() -> None:
         return (1.3 if block == 2 else 1) * (0.010 if kind == "F" else 0.020)
 
     job = job_of(table(last_is_slow, stages=3, number=6))
-    found, _ = replayed(job, 0.5)
-    rows = {row.change: row for row in changes(found)}
+    iterations, _ = replayed(job, 0.5)
+    rows = {row.change: row for row in changes(iterations)}
     assert rows[HALVES].pipeline_ms < rows[ORDER].pipeline_ms
     assert rows[EQUAL].pipeline_ms == pytest.approx(1.1 * 30 * 8)
     assert REASSIGNED not in rows
@@ -112,9 +112,9 @@ def test_measured_jobs_are_simulated_within_half_a_percent(folder: str) -> None:
     assert (job.name, len(job.steps)) == MEASURED[folder]
     assert job.lines == ()
     some = job._replace(steps=dict([*job.steps.items()][:8]))
-    found, _ = replayed(some, 0.5)
-    measured = fmean(each.measured_ms for each in found)
-    assert fmean(each.simulated_ms for each in found) == pytest.approx(measured, rel=0.005)
+    iterations, _ = replayed(some, 0.5)
+    measured = fmean(iteration.measured_ms for iteration in iterations)
+    assert fmean(iteration.simulated_ms for iteration in iterations) == pytest.approx(measured, rel=0.005)
 
 
 def test_a_limit_of_work_is_of_all_iterations_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from one_line_errors import raises_line
 from oracles import valid_schedules
 from strategies import with_transfer
-from told import told
 
 from placements import Placement, PlacementError
 from placements.shapes import v_shape
@@ -30,17 +30,17 @@ SLOW = (
 
 
 def mean_of(schedule: Schedule, scenarios: tuple[Scenario, ...]) -> float:
-    weights = sum(each.weight for each in scenarios)
-    return sum(each.weight * simulate(schedule, each.conditions, 1).mean_ms / weights for each in scenarios)
+    weights = sum(case.weight for case in scenarios)
+    return sum(case.weight * simulate(schedule, case.conditions, 1).mean_ms / weights for case in scenarios)
 
 
 @pytest.mark.parametrize("memory", [2, 3])
 def test_the_best_order_is_that_of_trying_all(memory: int) -> None:
     placement = with_transfer(v_shape(2, forward_time=2, backward_time=3), 1).with_memory((memory, 2))
-    found = robust_search({"1F1B": one_f_one_b(placement, 3)}, SLOW, work_limit=0.5)
-    least = min(mean_of(each, SLOW) for each in all_schedules(placement, 3))
-    assert found.mean_ms[ROBUST] == pytest.approx(least)
-    assert mean_of(found.schedule, SLOW) == pytest.approx(least)
+    answer = robust_search({"1F1B": one_f_one_b(placement, 3)}, SLOW, work_limit=0.5)
+    least = min(mean_of(schedule, SLOW) for schedule in all_schedules(placement, 3))
+    assert answer.mean_ms[ROBUST] == pytest.approx(least)
+    assert mean_of(answer.schedule, SLOW) == pytest.approx(least)
 
 
 def all_schedules(placement: Placement, number: int) -> Iterator[Schedule]:
@@ -48,24 +48,24 @@ def all_schedules(placement: Placement, number: int) -> Iterator[Schedule]:
     counted: list[list[list[tuple[str, int]]]] = []
     for device in range(placement.num_devices):
         names = [block.name for block in placement.on(device) for _ in range(number)]
-        found = []
+        orders = []
         for order in sorted(set(itertools.permutations(names))):
             seen: Counter[str] = Counter()
-            found.append([(name, (seen.update([name]), seen[name])[1] - 1) for name in order])
-        counted.append(found)
+            orders.append([(name, (seen.update([name]), seen[name])[1] - 1) for name in order])
+        counted.append(orders)
     yield from valid_schedules(placement, number, itertools.product(*counted))
 
 
 def test_it_is_no_worse_than_what_is_given_and_not_below_the_bound() -> None:
     placement = with_transfer(v_shape(4, forward_time=10, backward_time=20), 1).with_memory(4)
     given = applicable(placement, 8)
-    found = robust_search(given, SLOW, work_limit=1)
-    assert found.bound_ms <= found.mean_ms[ROBUST] < min(found.mean_ms[name] for name in given)
-    assert peak_memory(found.schedule).max() <= 4
-    assert all(row.bound_ms <= row.mean_ms and row.error_ms == 0 for row in found.rows)
-    assert [row.schedule for row in found.rows[:3]] == [ROBUST] * 3
+    answer = robust_search(given, SLOW, work_limit=1)
+    assert answer.bound_ms <= answer.mean_ms[ROBUST] < min(answer.mean_ms[name] for name in given)
+    assert peak_memory(answer.schedule).max() <= 4
+    assert all(row.bound_ms <= row.mean_ms and row.error_ms == 0 for row in answer.rows)
+    assert [row.schedule for row in answer.rows[:3]] == [ROBUST] * 3
     again = robust_search(given, SLOW, work_limit=1)
-    assert again.schedule == found.schedule
+    assert again.schedule == answer.schedule
 
 
 def test_times_that_vary_are_drawn_anew_for_the_table() -> None:
@@ -73,8 +73,8 @@ def test_times_that_vary_are_drawn_anew_for_the_table() -> None:
     placement = v_shape(4, forward_time=10, backward_time=20).with_memory(4)
     given = {"1F1B": one_f_one_b(placement, 12)}
     jitter = (Scenario("jitter", Conditions(jitter=0.2)),)
-    found = robust_search(given, jitter, work_limit=2)
-    ours, theirs = found.rows
+    answer = robust_search(given, jitter, work_limit=2)
+    ours, theirs = answer.rows
     assert ours.mean_ms < theirs.mean_ms
     assert theirs.mean_ms == simulate(given["1F1B"], jitter[0].conditions, 1000, 1).mean_ms
     assert ours.bound_ms < ours.mean_ms < ours.p95_ms < ours.p99_ms
@@ -90,15 +90,15 @@ def test_scenarios_are_read_with_names_and_weights() -> None:
         {"name": "net", "slow_pairs": {"2-3": 4}},
         {"measured_ms": {"F0": [1.0, 2.0]}},
     ]
-    found = scenarios_from(data, "search.scenarios", placement)
-    assert [each.name for each in found] == [
+    scenarios = scenarios_from(data, "search.scenarios", placement)
+    assert [scenario.name for scenario in scenarios] == [
         "jitter 0.1",
         "device 3 x 1.2",
         "net",
         "measured times of 1 blocks",
     ]
-    assert found[1].weight == 2
-    assert found[2].conditions.slow_pairs == {(2, 3): 4}
+    assert scenarios[1].weight == 2
+    assert scenarios[2].conditions.slow_pairs == {(2, 3): 4}
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,17 @@ def test_scenarios_are_read_with_names_and_weights() -> None:
     ],
 )
 def test_wrong_scenarios_are_one_line(data: object, message: str) -> None:
-    with told(ConditionsError, match=message):
+    with raises_line(ConditionsError, match=message):
         scenarios_from(data, "search.scenarios", v_shape(4))
 
 
 def test_what_cannot_be_searched_is_one_line() -> None:
     schedule = one_f_one_b(v_shape(2), 2)
-    with told(ConditionsError, begins="scenarios: is empty"):
+    with raises_line(ConditionsError, begins="scenarios: is empty"):
         robust_search({"1F1B": schedule}, [])
-    with told(ConditionsError, begins="schedules: is empty"):
+    with raises_line(ConditionsError, begins="schedules: is empty"):
         robust_search({}, SLOW)
-    with told(ConditionsError, begins="work_limit: 0 is not above 0"):
+    with raises_line(ConditionsError, begins="work_limit: 0 is not above 0"):
         robust_search({"1F1B": schedule}, SLOW, work_limit=0)
     with pytest.raises(PlacementError, match="cannot take yet"):
         from modes_and_streams import recomputed

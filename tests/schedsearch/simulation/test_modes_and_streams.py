@@ -23,10 +23,10 @@ each_schedule = pytest.mark.parametrize(
 
 @each_schedule
 def test_without_conditions_it_is_the_makespan(schedule: Schedule) -> None:
-    found = simulate(schedule, iterations=2)
-    assert found.iteration_ms.tolist() == [schedule.makespan] * 2
+    simulation = simulate(schedule, iterations=2)
+    assert simulation.iteration_ms.tolist() == [schedule.makespan] * 2
     if not schedule.placement.slowdown:  # whose blocks take longer than `bubble_rate` counts
-        assert found.bubble_rate == pytest.approx(bubble_rate(schedule))
+        assert simulation.bubble_rate == pytest.approx(bubble_rate(schedule))
 
 
 @each_schedule
@@ -38,9 +38,9 @@ def test_twice_as_slow_devices_take_twice_as_long(schedule: Schedule) -> None:
 def test_what_allocates_starts_no_sooner_than_what_releases() -> None:
     steps = steps_of(swapping(), Conditions())
     assert [[steps.steps[i].instance for i in group] for group in steps.groups][3] == [("I", 0), ("O", 1)]
-    waits = [(step, each) for step in steps.steps for each in step.waits if each.from_start]
+    waits = [(step, wait) for step in steps.steps for wait in step.waits if wait.from_start]
     assert (("O", 0), ("F", 1)) in {
-        (step.instance, steps.steps[each.target].instance) for step, each in waits
+        (step.instance, steps.steps[wait.target].instance) for step, wait in waits
     }
     slow = Conditions(measured_ms={"O": [9.0]})
     assert simulate(swapping(), slow, 1).mean_ms == 2 + 9 + 9 + 3 + 2, (
@@ -63,7 +63,7 @@ def test_slowdown_is_counted_in_each_iteration() -> None:
     """A forward of 4 ticks beside a copy of 3 takes 1.5 times as long while both run."""
     schedule, free = offloaded(1.5), offloaded()
     jitter = Conditions(jitter=0.1)
-    slowed, undisturbed = (simulate(each, jitter, 20, seed=4).iteration_ms for each in (schedule, free))
+    slowed, undisturbed = (simulate(variant, jitter, 20, seed=4).iteration_ms for variant in (schedule, free))
     assert (slowed >= undisturbed - 0.01).all() and slowed.mean() > undisturbed.mean()
 
 

@@ -30,9 +30,9 @@ from schedsearch.simulation.timing import ends_by_events, ends_together
 def test_without_conditions_it_is_the_makespan(placement: Placement, number: int) -> None:
     """Exactly, with the placement's transfers; its bubble too."""
     for schedule in applicable(placement, number).values():
-        found = simulate(schedule, iterations=2)
-        assert found.iteration_ms.tolist() == [placement.ms(schedule.makespan)] * 2
-        assert found.bubble_rate == pytest.approx(bubble_rate(schedule))
+        simulation = simulate(schedule, iterations=2)
+        assert simulation.iteration_ms.tolist() == [placement.ms(schedule.makespan)] * 2
+        assert simulation.bubble_rate == pytest.approx(bubble_rate(schedule))
 
 
 @pytest.mark.parametrize("ticks", [0, 1, 5])
@@ -86,21 +86,21 @@ def test_iterations_grow_with_everything(seed: int, jitter: float, distribution:
     placement = with_transfer(x_shape(4, 2, 4), 1)
     schedule = chimera(placement, 4)
     base = Conditions(jitter=jitter, distribution=distribution)
-    found = simulate(schedule, base, 20, seed).iteration_ms
+    base_ms = simulate(schedule, base, 20, seed).iteration_ms
     longer = replace(
         placement,
         blocks=tuple(replace(block, time=3 * block.time) for block in placement.blocks),
         transfer=tuple((a, b, 3 * ticks) for a, b, ticks in placement.transfer),
     )
     tripled = as_soon_as_possible(longer, 4, schedule.per_micro_batch.lane_orders)
-    np.testing.assert_allclose(simulate(tripled, base, 20, seed).iteration_ms, 3 * found)
+    np.testing.assert_allclose(simulate(tripled, base, 20, seed).iteration_ms, 3 * base_ms)
     worse = [
         replace(base, slow_devices={1: 1.5}),
         replace(base, slow_pairs={(0, 1): 3.0}),
         replace(base, links=(Link(((0, 1), (1, 0), (2, 1)), latency_ms=1),)),
     ]
     for conditions in worse:
-        assert (simulate(schedule, conditions, 20, seed).iteration_ms >= found - 1e-9).all()
+        assert (simulate(schedule, conditions, 20, seed).iteration_ms >= base_ms - 1e-9).all()
 
 
 def test_draws_have_their_mean_and_deviation_and_follow_the_seed() -> None:

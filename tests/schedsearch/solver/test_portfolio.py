@@ -1,4 +1,4 @@
-"""Several solvers as one: one answer on any number of cores, and work ends what is hard."""
+"""Several solvers as one: one answer on any number of cores, and a limit of work for hard queries."""
 
 from threading import Event
 

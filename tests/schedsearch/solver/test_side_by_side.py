@@ -44,15 +44,15 @@ def until_interrupted(folder: Path, number: int) -> str:
 def test_results_come_in_the_order_of_the_calls() -> None:
     kept: list[int] = []
     calls = [partial(process_of, number, seconds) for number, seconds in enumerate([0.5, 0, 0, 0])]
-    found = side_by_side(calls, 2, lambda i, _: kept.append(i))
-    assert [each and each[0] for each in found] == [0, 1, 2, 3]
-    assert sorted(kept) == [0, 1, 2, 3] and MAIN not in {each and each[1] for each in found}
+    results = side_by_side(calls, 2, lambda i, _: kept.append(i))
+    assert [result and result[0] for result in results] == [0, 1, 2, 3]
+    assert sorted(kept) == [0, 1, 2, 3] and MAIN not in {result and result[1] for result in results}
 
 
 @pytest.mark.parametrize(("number", "workers"), [(1, 4), (3, 1), (0, 2)])
 def test_no_process_is_started_without_a_gain(number: int, workers: int) -> None:
-    found = side_by_side([partial(process_of, i) for i in range(number)], workers)
-    assert found == [(i, MAIN) for i in range(number)]
+    results = side_by_side([partial(process_of, i) for i in range(number)], workers)
+    assert results == [(i, MAIN) for i in range(number)]
 
 
 def test_calls_of_a_worker_that_dies_are_made_again_here(caplog: pytest.LogCaptureFixture) -> None:
@@ -75,8 +75,8 @@ def test_ctrl_c_ends_the_calls_that_run_and_keeps_their_answers(tmp_path: Path, 
 
     threading.Thread(target=interrupt).start()
     with INTERRUPTS.answered():
-        found = side_by_side([partial(until_interrupted, tmp_path, i) for i in range(4)], workers)
-    assert found == ["0", "1 interrupted", "2 interrupted" if workers > 1 else None, None]
+        results = side_by_side([partial(until_interrupted, tmp_path, i) for i in range(4)], workers)
+    assert results == ["0", "1 interrupted", "2 interrupted" if workers > 1 else None, None]
 
 
 def test_a_cluster_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_they_agree(
     st.integers(0, 2),
 )
 def test_equal_optima_where_memory_differs_by_device(placement: Placement, spare: int) -> None:
-    """And equal to brute force; what is found is valid on every device, what is proved can be rechecked."""
+    """Optima equal brute force; schedules are valid on every device, and proofs can be rechecked."""
     placement = tight(placement, spare)
     least = min_period(placement, longest=sum(block.time for block in placement.blocks) + 4)
     for solver in ("z3", "cpsat"):

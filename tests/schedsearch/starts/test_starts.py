@@ -1,4 +1,4 @@
-"""What a search begins with: schedules that keep the rules, and repetends that keep their orders."""
+"""Warm starts of a search: schedules that keep the rules, and repetends that keep their orders."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def test_a_simulated_schedule_keeps_the_rules(
     ],
 )
 def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batches: int, period: int) -> None:
-    found = steady_state(schedule, 4)
-    assert (found.micro_batches, found.period) == (micro_batches, period)
-    assert found.unroll(schedule.num_micro_batches).makespan >= schedule.makespan
-    validate(found.unroll(schedule.num_micro_batches))
+    repetend = steady_state(schedule, 4)
+    assert (repetend.micro_batches, repetend.period) == (micro_batches, period)
+    assert repetend.unroll(schedule.num_micro_batches).makespan >= schedule.makespan
+    validate(repetend.unroll(schedule.num_micro_batches))
 
 
 @settings(max_examples=25, deadline=None)
@@ -57,8 +57,8 @@ def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batch
 def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) -> None:
     placement = tight(placement, spare)
     known = state_of(placement, bound=Fraction(0))
-    found = [each for made in (HandMade(), Greedy()) for each in made.run(known, budget())]
-    for repetend, made_by in found:
+    starts = [start for made in (HandMade(), Greedy()) for start in made.run(known, budget())]
+    for repetend, made_by in starts:
         assert made_by
         size = repetend.micro_batches
         assert repetend.period_per_micro_batch >= load_bound(placement)
@@ -81,5 +81,5 @@ def test_no_memory_is_a_cliff(placement: Placement, memory: int) -> None:
     """Once, all that was known of the first of these was one micro-batch after another."""
     tight = placement.with_memory(memory)
     bound = period_bound(tight)
-    shortest = next(each for each in greedy_repetends(tight, bound) if each is not None)
+    shortest = next(repetend for repetend in greedy_repetends(tight, bound) if repetend is not None)
     assert shortest.period < 1.75 * bound

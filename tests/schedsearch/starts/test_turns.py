@@ -20,7 +20,7 @@ from schedsearch.validate import validate
 
 
 def measured(num_devices: int, times: tuple[int, int, int], transfer: int, rounds: int) -> Placement:
-    """Return a V-shape of measured us, with room for so many times its devices of activations of GPT-6.2B."""
+    """Return a V-shape with times in us and memory for `rounds` x devices activations of GPT-6.2B."""
     forward, back, weight = times
     placement = v_shape(
         num_devices,
@@ -72,11 +72,11 @@ def test_every_choice_keeps_the_rules(data: st.DataObject, devices: int, number:
 def test_a_search_is_never_worse() -> None:
     """Of the device span with twice 1F1B's memory; of the memory of 1F1B ZB-H1 is the least."""
     placement = measured(16, (11347, 11248, 8132), 377, 2)
-    found = search(placement, 48, objectives=["device_span"], work_limit=2.5)
-    assert found.schedule is not None
+    answer = search(placement, 48, objectives=["device_span"], work_limit=2.5)
+    assert answer.schedule is not None
     least = min(int(device_spans(schedule).max()) for schedule in in_turns(placement, 48))
-    assert device_spans(found.schedule).max() <= least
+    assert device_spans(answer.schedule).max() <= least
     tight = measured(16, (11347, 11248, 8132), 377, 1)
-    found = search(tight, 48, objectives=["device_span"], work_limit=5)
-    assert found.schedule is not None
-    assert found.device_span_bound == device_spans(found.schedule).max() == zb_h1(tight, 48).makespan
+    answer = search(tight, 48, objectives=["device_span"], work_limit=5)
+    assert answer.schedule is not None
+    assert answer.device_span_bound == device_spans(answer.schedule).max() == zb_h1(tight, 48).makespan

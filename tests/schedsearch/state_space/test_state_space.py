@@ -44,13 +44,13 @@ def test_makespan_equals_brute_force(problem: tuple[Placement, int]) -> None:
     placement, n = problem
     assume(model_of(placement) is not None)
     least = brute_force(placement, n)
-    found = min_makespan(placement, n, at_most=upper_bound(placement, n))
-    assert found is not None
+    result = min_makespan(placement, n, at_most=upper_bound(placement, n))
+    assert result is not None
     if least is None:
-        assert found.schedule is None
+        assert result.schedule is None
     else:
-        assert found.schedule is not None
-        assert validate(found.schedule).makespan == found.bound == least
+        assert result.schedule is not None
+        assert validate(result.schedule).makespan == result.bound == least
         below = min_makespan(placement, n, at_most=least - 1)
         assert below.schedule is None
         assert below.bound == least
@@ -74,9 +74,9 @@ KNOWN = [
 @pytest.mark.parametrize(("placement", "n", "least"), KNOWN)
 def test_known_makespans(placement: Placement, n: int, least: int) -> None:
     bounds: list[int] = []
-    found = min_makespan(placement, n, at_most=2 * least, on_progress=bounds.append, time_limit_s=600.0)
-    assert found.schedule is not None
-    assert validate(found.schedule).makespan == found.bound == least
+    result = min_makespan(placement, n, at_most=2 * least, on_progress=bounds.append, time_limit_s=600.0)
+    assert result.schedule is not None
+    assert validate(result.schedule).makespan == result.bound == least
     assert bounds == sorted(set(bounds))
     assert all(bound <= least for bound in bounds)
 
@@ -92,24 +92,24 @@ def test_known_makespans(placement: Placement, n: int, least: int) -> None:
 )
 def test_known_periods(placement: Placement, period: Fraction) -> None:
     """And all of them are shown again, state by state; a little more is not."""
-    found = min_period(placement, known=AMPLE, time_limit_s=600.0)
-    assert found.ticks == period
-    assert no_shorter_period(placement, found.devices, found.cut_out, period, 600.0) is True
-    assert no_shorter_period(placement, found.devices, found.cut_out, period + Fraction(1, 7), 600.0) is False
+    cycle = min_period(placement, known=AMPLE, time_limit_s=600.0)
+    assert cycle.ticks == period
+    assert no_shorter_period(placement, cycle.devices, cycle.cut_out, period, 600.0) is True
+    assert no_shorter_period(placement, cycle.devices, cycle.cut_out, period + Fraction(1, 7), 600.0) is False
 
 
 def test_a_branch_bounds_what_has_too_many_states() -> None:
     placement = k_shape(8).with_memory(2)
     assert min_period(placement, known=AMPLE, max_states=1_000).devices == (0, 1, 2, 3)
-    found = min_period(placement, known=AMPLE)
-    assert found.ticks == search(placement, 2, objectives=["period"]).repetend.period_per_micro_batch
+    cycle = min_period(placement, known=AMPLE)
+    assert cycle.ticks == search(placement, 2, objectives=["period"]).repetend.period_per_micro_batch
     uneven = replace(
         placement, blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks)
     )
-    found = min_period(uneven, known=AMPLE, max_states=1_000)
-    assert found.devices == (4, 5, 6, 7)
-    assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks, 60.0) is True
-    assert no_shorter_period(uneven, found.devices, found.cut_out, found.ticks + 1, 60.0) is False
+    cycle = min_period(uneven, known=AMPLE, max_states=1_000)
+    assert cycle.devices == (4, 5, 6, 7)
+    assert no_shorter_period(uneven, cycle.devices, cycle.cut_out, cycle.ticks, 60.0) is True
+    assert no_shorter_period(uneven, cycle.devices, cycle.cut_out, cycle.ticks + 1, 60.0) is False
 
 
 @settings(max_examples=8, deadline=None)
@@ -119,26 +119,26 @@ def test_a_branch_bounds_what_has_too_many_states() -> None:
 )
 def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
     placement = tight(placement, spare)
-    found = min_period(placement, known=AMPLE, max_states=2_000)
-    assume(found is not None and found.micro_batches is not None)
-    assert no_shorter_period(placement, found.devices, found.cut_out, found.ticks, 60.0) is not False
+    cycle = min_period(placement, known=AMPLE, max_states=2_000)
+    assume(cycle is not None and cycle.micro_batches is not None)
+    assert no_shorter_period(placement, cycle.devices, cycle.cut_out, cycle.ticks, 60.0) is not False
     for micro_batches in (1, 2):
         result = search(
             placement, 2, micro_batches_per_repetend=micro_batches, work_limit=1, objectives=["period"]
         )
         if result.repetend is not None:
-            assert result.repetend.period >= found.ticks * result.repetend.micro_batches
+            assert result.repetend.period >= cycle.ticks * result.repetend.micro_batches
     model = model_of(placement)
-    whole = len(found.devices) == placement.num_devices and not found.cut_out
-    if model is not None and len(model.components) == 1 and whole and found.micro_batches <= 3:
+    whole = len(cycle.devices) == placement.num_devices and not cycle.cut_out
+    if model is not None and len(model.components) == 1 and whole and cycle.micro_batches <= 3:
         best = search(
             placement,
             2,
-            micro_batches_per_repetend=int(found.micro_batches),
+            micro_batches_per_repetend=int(cycle.micro_batches),
             work_limit=1,
             objectives=["period"],
         )
-        assert best.period_bound <= found.ticks  # a cycle is a repetend, so no solver refutes it
+        assert best.period_bound <= cycle.ticks  # a cycle is a repetend, so no solver refutes it
 
 
 def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
@@ -155,8 +155,8 @@ def test_a_transfer_delays_and_a_longer_one_is_not_expressed() -> None:
     placement = v_shape(2, 2, 3).with_memory(2)
     without = min_makespan(placement, 3, at_most=100).bound
     delayed = replace(placement, transfer=(("F0", "F1", 2), ("B1", "B0", 1)))
-    found = min_makespan(delayed, 3, at_most=100)
-    assert found.bound == validate(found.schedule).makespan == brute_force(delayed, 3) > without
+    result = min_makespan(delayed, 3, at_most=100)
+    assert result.bound == validate(result.schedule).makespan == brute_force(delayed, 3) > without
     assert min_makespan(replace(placement, transfer=(("F0", "F1", 3),)), 3, at_most=100) is None
     assert min_period(replace(placement, transfer=(("F0", "F1", 3),)), known=AMPLE) is None
 
@@ -164,9 +164,9 @@ def test_a_transfer_delays_and_a_longer_one_is_not_expressed() -> None:
 def test_out_of_time_or_states_it_keeps_the_bound() -> None:
     placement, least = WAVE.with_memory(4), 107
     for budget in ({"time_limit_s": 0.0}, {"max_states": 10}, {"max_states": 40_000}):
-        found = min_makespan(placement, 16, at_most=200, **budget)
-        assert found.schedule is None
-        assert 96 < found.bound <= least
+        result = min_makespan(placement, 16, at_most=200, **budget)
+        assert result.schedule is None
+        assert 96 < result.bound <= least
     assert min_period(placement, known=AMPLE, max_states=1000) is None
     assert min_period(placement, known=AMPLE, time_limit_s=0.0) is None
     assert min_period(v_shape(), known=AMPLE) is None  # without capacities

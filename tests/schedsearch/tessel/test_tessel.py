@@ -30,23 +30,23 @@ def test_the_papers_shapes(placement, most, period, in_flight, bubble_rates) -> 
     """The periods that the authors' released code finds too."""
     result = tessel(placement, 8, max_in_flight=most, time_limit_s=600)
     assert result.repetend.period == period
-    assert next(each.in_flight for each in result.by_in_flight if period_of(each) == period) == in_flight
-    assert [each.in_flight for each in result.by_in_flight] == list(range(1, len(bubble_rates) + 1))
-    assert [each.repetend.bubble_rate for each in result.by_in_flight] == pytest.approx(bubble_rates)
-    assert all(is_decided(each) for each in result.by_in_flight)
+    assert next(row.in_flight for row in result.by_in_flight if period_of(row) == period) == in_flight
+    assert [row.in_flight for row in result.by_in_flight] == list(range(1, len(bubble_rates) + 1))
+    assert [row.repetend.bubble_rate for row in result.by_in_flight] == pytest.approx(bubble_rates)
+    assert all(is_decided(row) for row in result.by_in_flight)
     check(result)
 
 
-def period_of(found: InFlightPeriod) -> int:
-    return found.repetend.period
+def period_of(row: InFlightPeriod) -> int:
+    return row.repetend.period
 
 
-def is_decided(found: InFlightPeriod) -> bool:
-    return period_of(found) <= found.bound
+def is_decided(row: InFlightPeriod) -> bool:
+    return period_of(row) <= row.bound
 
 
 def check(result: Answer) -> None:
-    """Both the schedule and the repetend are valid, and the status is what it says."""
+    """The schedule and the repetend are valid, and the status is true."""
     placement = result.schedule.placement
     validate(result.schedule)
     validate(result.repetend.unroll(2 * result.repetend.in_flight))
@@ -136,7 +136,7 @@ def test_ctrl_c_keeps_the_best_so_far() -> None:
     result = tessel(v_shape().with_memory(4), 6, on_progress=interrupt)
     assert result.interrupted
     assert result.repetend.period == seen[-1].best == 8
-    assert [is_decided(each) for each in result.by_in_flight] == [True, True, False]
+    assert [is_decided(row) for row in result.by_in_flight] == [True, True, False]
     check(result)
     optimal = time_optimal(v_shape(), 2, on_progress=lambda _: signal.raise_signal(signal.SIGINT))
     assert (optimal.status, optimal.interrupted, optimal.queries) == (Status.FEASIBLE, True, 1)

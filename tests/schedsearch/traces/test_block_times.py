@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.traces.block_times import BlockTimes, block_times
 from schedsearch.traces.table import TraceError
@@ -20,7 +20,7 @@ def launched(correlation: int, at_us: float, begin_us: float, time_us: float, **
     """A launch by torch's thread for backwards, and its kernel."""
     launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 8, "ts": at_us, "dur": 4}
     kernel = {"cat": "kernel", "name": "gemm", "pid": 0, "tid": 3, "ts": begin_us, "dur": time_us} | rest
-    return [{"ph": "X", "args": {"correlation": correlation}} | each for each in (launch, kernel)]
+    return [{"ph": "X", "args": {"correlation": correlation}} | event for event in (launch, kernel)]
 
 
 def write(path: Path, events: list[object], **rest: object) -> Path:
@@ -35,8 +35,8 @@ def once(time_ms: float) -> BlockTimes:
 def test_the_labels_of_torch_are_blocks(tmp_path: Path) -> None:
     events = [label("PP:3F1", 0, 2000), label("PP:3I1", 2500, 3500), label("PP:3UNSHARD", 9000, 5)]
     events += [label("PP:3I2", 2500, time) for time in (4000, 9000)]
-    found = block_times(write(tmp_path / "t.json", events))
-    assert found == {"F3": once(2.0), "I3": BlockTimes(4.0, 3.5, 9.0, 3)}
+    times = block_times(write(tmp_path / "t.json", events))
+    assert times == {"F3": once(2.0), "I3": BlockTimes(4.0, 3.5, 9.0, 3)}
 
 
 def test_kernels_say_how_long_a_block_runs(tmp_path: Path) -> None:
@@ -50,14 +50,14 @@ def test_kernels_say_how_long_a_block_runs(tmp_path: Path) -> None:
         *launched(4, 900, 9000, 1000),
         label("PP:0F1", 500, 250),
     ]
-    found = block_times(write(tmp_path / "t.json", events))
-    assert found == {"B0": once(2.5), "F0": once(0.25)}
+    times = block_times(write(tmp_path / "t.json", events))
+    assert times == {"B0": once(2.5), "F0": once(0.25)}
 
 
 def test_kinds_may_be_words(tmp_path: Path) -> None:
     events = [label("forward stage 2 mb 5", 0, 1000), label("backward weights stage 2 mb 4", 1000, 500)]
-    found = block_times(write(tmp_path / "t.json", events), r"(?P<kind>\w+( weights)?) stage (?P<stage>\d+)")
-    assert found == {"F2": once(1.0), "W2": once(0.5)}
+    times = block_times(write(tmp_path / "t.json", events), r"(?P<kind>\w+( weights)?) stage (?P<stage>\d+)")
+    assert times == {"F2": once(1.0), "W2": once(0.5)}
 
 
 def test_a_folder_has_a_trace_for_each_rank(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_folder_has_a_trace_for_each_rank(tmp_path: Path) -> None:
         events = [label("Forward 0", 0, 1000 + rank), label("Backward 0", 2000, 3000)]
         text = json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events})
         (tmp_path / f"rank{rank}.json.gz").write_bytes(gzip.compress(text.encode()))
-    found = block_times(tmp_path)
-    assert found == {"F0": once(1.0), "B0": once(3.0), "F1": once(1.001), "B1": once(3.0)}
+    times = block_times(tmp_path)
+    assert times == {"F0": once(1.0), "B0": once(3.0), "F1": once(1.001), "B1": once(3.0)}
 
 
 def test_a_pattern_may_name_the_block(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_pattern_may_name_the_block(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_wrong_trace_is_one_line(tmp_path: Path, text: str, pattern: str | None, message: str) -> None:
     (tmp_path / "t.json").write_text(text)
-    with told(TraceError, has=message):
+    with raises_line(TraceError, has=message):
         block_times(tmp_path / "t.json", pattern)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from told import told
+from one_line_errors import raises_line
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
@@ -30,9 +30,9 @@ def train(folder: Path, name: str, rank: int) -> None:
     """Run two iterations of a rank under torch's profiler."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    own, last = STAGES[name][rank], max(map(max, STAGES[name]))
-    model = nn.ModuleList(nn.Linear(8, 8) for _ in own)
-    stages = [PipelineStage(*each, last + 1, torch.device("cpu")) for each in zip(model, own, strict=True)]
+    ids, last = STAGES[name][rank], max(map(max, STAGES[name]))
+    model = nn.ModuleList(nn.Linear(8, 8) for _ in ids)
+    stages = [PipelineStage(*stage, last + 1, torch.device("cpu")) for stage in zip(model, ids, strict=True)]
     kind = get_schedule_class(name)
     run = kind(stages if last > 1 else stages[0], MICRO_BATCHES, loss_fn=nn.functional.mse_loss)
     optimizer = torch.optim.SGD(model.parameters())
@@ -40,7 +40,7 @@ def train(folder: Path, name: str, rank: int) -> None:
     with profile(activities=[ProfilerActivity.CPU], schedule=steps) as profiled:
         for _ in range(4):
             inputs, targets = (torch.ones(8, 8) for _ in range(2))
-            run.step(*([inputs] if 0 in own else []), **({"target": targets} if last in own else {}))
+            run.step(*([inputs] if 0 in ids else []), **({"target": targets} if last in ids else {}))
             optimizer.step()
             profiled.step()
     profiled.export_chrome_trace(str(folder / f"trace_{rank}.json.gz"))
@@ -120,14 +120,14 @@ def test_kernels_and_process_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     table, seen = read_chrome(paths), list[object]()
     for chunk in (300, 997):
         monkeypatch.setattr(chrome, "_CHUNK", chunk)
-        assert read_chrome(tmp_path, None, lambda *each: seen.append(each)).spans == table.spans
+        assert read_chrome(tmp_path, None, lambda *event: seen.append(event)).spans == table.spans
     assert seen
     assert table.num_stages == 2
     assert table.lines[0].endswith(
         "1 labels such as 'PP:(0F1;1B0)OVERLAP_F_B' were left out, which name no one block of a stage"
     )
     for rank, stage, replica, offset in ((1, 0, 1, 0.0), (2, 1, 0, 1.0)):
-        assert [each for each in table.spans if each.rank == rank and each.iteration is not None] == [
+        assert [span for span in table.spans if span.rank == rank and span.iteration is not None] == [
             Span(rank, at, kind, None, begin + offset, end + offset, 5, replica)
             for at, kind, begin, end in [
                 (stage, "F", 1.0, 2.25),
@@ -146,12 +146,12 @@ def test_broken_traces_are_refused_by_their_line(tmp_path: Path, monkeypatch: py
     for line in (1, 20, 50):
         wrong = [*good[: line - 1], good[0][:-1] + ', "args": oops}', *good[line:]]
         path.write_bytes(gzip.compress(("[" + ",\n".join(wrong) + "]").encode()))
-        with told(
+        with raises_line(
             TraceError, str(path), has=f"is not JSON, packed by gzip or not (Expecting value in line {line})"
         ):
             read_chrome(path)
     path.write_text("[" + ",\n".join(good))
-    with told(TraceError, str(path), has="in line 50); give a whole trace"):
+    with raises_line(TraceError, str(path), has="in line 50); give a whole trace"):
         read_chrome(path)
 
 
@@ -160,9 +160,7 @@ def test_interleaved_stages_of_megatron_need_a_pattern(tmp_path: Path) -> None:
     path.write_text(
         json.dumps([span("", "core/schedules.py(9): forward_step_helper", 0, 9), span("", "f 1 mb 2", 0, 9)])
     )
-    with told(
-        TraceError, str(path), has="Megatron-LM ran interleaved stages, and its labels do not say which"
-    ):
+    with raises_line(TraceError, str(path), has="Megatron-LM ran interleaved stages, and its labels do not "):
         read_chrome(path)
-    found = read_chrome([path], r"(?P<kind>f) (?P<chunk>\d) mb (?P<micro_batch>\d)").spans
-    assert found == [Span(3, 4, "F", 2, 0.0, 0.009)]
+    spans = read_chrome([path], r"(?P<kind>f) (?P<chunk>\d) mb (?P<micro_batch>\d)").spans
+    assert spans == [Span(3, 4, "F", 2, 0.0, 0.009)]

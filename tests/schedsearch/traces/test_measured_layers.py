@@ -1,4 +1,4 @@
-"""Layers from what was measured: the times that went in come out, and wrong files are one line."""
+"""Layers from measurements: the times that went in come out, and wrong files are one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements.placement_file import placement_to_yaml
 from placements.profiles.operating_point import OperatingPoint
@@ -31,7 +31,7 @@ def argument(name: str, value: object) -> str:
 
 
 def log(text: str, ranks: int, copies: int = 2, prefix: str = "", **others: object) -> str:
-    """A log of Megatron-LM whose timers say what the parts cost; its first iteration is a slow one."""
+    """Return a log of Megatron-LM with timers for the parts' costs; its first iteration is slow."""
     layout = read_notation(text, ranks)
     arguments = {
         "num_layers": layout.num_layers,
@@ -75,16 +75,16 @@ def wanted(text: str) -> list[tuple[str, float, float]]:
 def test_megatrons_timers_of_all_ranks(text: str, ranks: int, tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(log(text, ranks, prefix="[default7]:"))
-    found = read_measured(path)
-    assert costs(found.layers) == wanted(text)
+    measured = read_measured(path)
+    assert costs(measured.layers) == wanted(text)
     noise = path.read_text().replace("rank  1", "\x1b[1mrank  1").replace("rank  2", "a: Warning\nrank  2")
     path.write_text(noise[:-25])
-    assert read_measured(path) == found
-    assert found.assumptions[0] == "memory is not in the file: 0 MiB; fill it into layers.csv"
+    assert read_measured(path) == measured
+    assert measured.assumptions[0] == "memory is not in the file: 0 MiB; fill it into layers.csv"
     again = tmp_path / "layers.csv"
-    again.write_text(found.to_csv())
-    assert read_layers(again) == found
-    with told(LayoutError, match="^measured_layout: .* says itself which parts it has; leave it out"):
+    again.write_text(measured.to_csv())
+    assert read_layers(again) == measured
+    with raises_line(LayoutError, match="^measured_layout: .* says itself which parts it has; leave it out"):
         read_measured(again, "EtL")
     assert read_measured(again).assumptions == ()
 
@@ -100,9 +100,9 @@ def test_of_several_runs_the_last_counts(tmp_path: Path) -> None:
 def test_two_ranks_give_the_ends_what_is_left(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(log("Ett|ttL", 2))
-    found = read_measured(path)
-    assert sum(row.forward_ms for row in found.layers) == pytest.approx(11.5, rel=1e-3)
-    assert "next to nothing" in found.assumptions[1]
+    measured = read_measured(path)
+    assert sum(row.forward_ms for row in measured.layers) == pytest.approx(11.5, rel=1e-3)
+    assert "next to nothing" in measured.assumptions[1]
 
 
 OTHERS = {"batch-generator": 8.0, "all-grads-sync": 3.0, "optimizer": 5.0, "params-all-gather": 1.0}
@@ -161,7 +161,7 @@ def test_a_log_is_an_iteration_of_mean_blocks(text: str, ranks: int, tmp_path: P
 def test_logs_that_are_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(text)
-    with told(LayoutError, f"{path}: {message}"):
+    with raises_line(LayoutError, f"{path}: {message}"):
         read_measured(path)
 
 
@@ -207,7 +207,7 @@ def test_placements_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LayoutError, match="has 2 stages, and not which parts .* give measured_layout"):
         read_measured(profile(tmp_path, "Et|tL"))
     placement = v_shape(2)
-    named = [replace(each, name=f"x{each.name}", after=()) for each in placement.blocks]
+    named = [replace(block, name=f"x{block.name}", after=()) for block in placement.blocks]
     other = tmp_path / "other.yaml"
     other.write_text(placement_to_yaml(replace(placement, blocks=tuple(named))))
     with pytest.raises(LayoutError, match="other.yaml: block 'xF0' is of no stage; give blocks F0, B0"):

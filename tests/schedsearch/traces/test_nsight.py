@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.traces.block_times import block_times
 from schedsearch.traces.nsight import read_nsight
@@ -72,9 +72,9 @@ def write(path: Path, stages: dict[int, int], begin_ns: int = 0) -> Path:
 
 def test_ranges_and_kernels_of_several_processes(tmp_path: Path) -> None:
     path, seen = write(tmp_path / "a.sqlite", {900: 1, 901: 0}), list[tuple[str, int, int]]()
-    table = read_nsight(path, on_progress=lambda *each: seen.append(each))
+    table = read_nsight(path, on_progress=lambda *event: seen.append(event))
     assert table.is_one_clock
-    assert [each[0].split()[0] for each in seen][-1] == "CUPTI_ACTIVITY_KIND_MEMCPY"
+    assert [event[0].split()[0] for event in seen][-1] == "CUPTI_ACTIVITY_KIND_MEMCPY"
     assert sorted(table.spans, key=lambda span: (span.rank, span.start_ms)) == [
         Span(0, 0, "F", 0, 10.0, 12.0),
         Span(0, 0, "message", 0, 20.0, 22.0),
@@ -82,7 +82,7 @@ def test_ranges_and_kernels_of_several_processes(tmp_path: Path) -> None:
         Span(1, 1, "F", 0, 11.0, 13.0),
         Span(1, 1, "message", 0, 20.0, 22.0),
     ]
-    assert {name: each.median_ms for name, each in block_times(path).items()} == {"F0": 2, "B0": 4, "F1": 2}
+    assert {name: times.median_ms for name, times in block_times(path).items()} == {"F0": 2, "B0": 4, "F1": 2}
 
 
 def test_files_begin_at_their_sessions(tmp_path: Path) -> None:
@@ -113,5 +113,5 @@ def test_files_begin_at_their_sessions(tmp_path: Path) -> None:
 def test_other_files_are_refused_in_one_line(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "text.sqlite").write_text("no database" * 99)
     (tmp_path / "empty.sqlite").write_text("")
-    with told(TraceError, str(tmp_path / name), has=message):
+    with raises_line(TraceError, str(tmp_path / name), has=message):
         read_nsight(tmp_path / name)

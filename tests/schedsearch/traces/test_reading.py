@@ -1,4 +1,4 @@
-"""Traces of all forms: the operations that ran are read, and what is wrong is one line."""
+"""Traces of all forms: the operations that ran are read, and a wrong file is one line."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_other_operations_are_read_or_named(tmp_path: Path) -> None:
     changed(path, {"\n": "\n" + "\n".join(more) + "\n"})
     (tmp_path / "meta-job.yaml").write_text("dp_size: 8\npp_size: 2\n")
     (table,) = read_folder(tmp_path)
-    found = {span.kind: (span.stage, span.micro_batch, span.start_ms) for span in table.spans[:2]}
-    assert found == {"message": (0, None, 1000), "collective": (0, None, 9000)}
+    by_kind = {span.kind: (span.stage, span.micro_batch, span.start_ms) for span in table.spans[:2]}
+    assert by_kind == {"message": (0, None, 1000), "collective": (0, None, 9000)}
     assert table.lines == (
         "job: has 2 replicas, where the meta file says dp_size 8; these are replayed",
         "job: gc is of no known type; 1 operations, 500 ms in all, are left out",
@@ -73,7 +73,7 @@ def test_other_operations_are_read_or_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"forward-compute,1.0": "forward-compute,x1.0"}, "line 2, column start_ts: 'x1.0"),
         ({"0,0,0,3,forward": "0,0,0, -3,forward"}, "line 2, column step: '-3' is not a whole number"),
@@ -81,10 +81,10 @@ def test_other_operations_are_read_or_named(tmp_path: Path) -> None:
         ({"0,0,0,3,forward": "0,2,0,3,forward"}, "column stage: goes to 2, where the meta file says"),
     ],
 )
-def test_a_wrong_table_is_one_line(tmp_path: Path, change: dict[str, str], says: str) -> None:
+def test_a_wrong_table_is_one_line(tmp_path: Path, change: dict[str, str], message: str) -> None:
     path = write_trace(tmp_path, seconds)
     changed(path, change)
-    assert f"{path}: {says}" in refused(path)
+    assert f"{path}: {message}" in refused(path)
 
 
 def test_wrong_files_of_a_job_are_one_line(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def write_primus(folder: Path, schedule: Schedule, chunks: int, has_names: bool)
     for rank in range(placement.num_devices):
         fields: dict[str, Any] = {"total": total, "memory": 1.5}
         for name, kinds in (("fwd", "F"), ("bwd", "BI"), ("wgrad", "W")):
-            runs = [each for each in schedule.order(rank) if placement.by_name[each[0]].kind.value in kinds]
-            starts = [schedule.start_of[each] + 0.25 * rank for each in runs]
-            times = [placement.by_name[each[0]].time for each in runs]
+            runs = [key for key in schedule.order(rank) if placement.by_name[key[0]].kind.value in kinds]
+            starts = [schedule.start_of[key] + 0.25 * rank for key in runs]
+            times = [placement.by_name[key[0]].time for key in runs]
             fields[f"{name}_start"] = starts
             fields[f"{name}_end"] = [start + time for start, time in zip(starts, times, strict=True)]
             fields[f"{name}_minibatch"] = [n for _, n in runs] if has_names else []
@@ -138,12 +138,12 @@ def test_primus_data_say_the_schedule_that_ran(
         chunks,
         False,
     )
-    found = {
+    starts = {
         (f"{span.kind}{span.stage}", span.micro_batch): span.start_ms - 0.25 * span.rank
         for span in table.spans
         if span.iteration == 1 and span.stage is not None
     }
-    assert found == {key: pytest.approx(start) for key, start in schedule.start_of.items()}
+    assert starts == {key: pytest.approx(start) for key, start in schedule.start_of.items()}
     total = schedule.makespan + 2.0
     assert table.iteration_ms == {1: total, 2: total}
     assert min(span.start_ms for span in table.spans if span.iteration == 2) == pytest.approx(total)

@@ -1,11 +1,11 @@
-"""A table of micro-batches that differ: what it makes of a placement, and what it refuses."""
+"""Tables of unequal micro-batches: the batch made from a placement, and wrong tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements import Placement
 from placements.shapes import v_shape
@@ -34,7 +34,7 @@ def test_each_micro_batch_has_its_own_times_and_others_are_as_in_the_placement(t
     path = rows("micro_batch,block,time_ms\n2,F0,4\n2,B1,7\n0,F0,3\n", tmp_path)
     batch = read_micro_batches(path, V2)
     assert batch.num_micro_batches == count_micro_batches(path) == 3
-    times = [{b.name: b.time for b in batch.placement.as_run(each).blocks} for each in batch.chosen]
+    times = [{b.name: b.time for b in batch.placement.as_run(modes).blocks} for modes in batch.chosen]
     assert times == [
         {"F0": 3, "F1": 1, "B1": 2, "B0": 2},
         {"F0": 1, "F1": 1, "B1": 2, "B0": 2},
@@ -62,7 +62,7 @@ def test_equal_micro_batches_are_a_placement_with_these_times() -> None:
 def test_ticks_become_shorter_where_times_are_no_whole_numbers_of_them() -> None:
     batch = unequal_batch(V2, [MicroBatchRow(0, "F0", 1.25), MicroBatchRow(1, "F0", 3.0)])
     assert batch.placement.tick_ms == 0.01
-    assert [batch.placement.as_run(each).by_name["F0"].time for each in batch.chosen] == [125, 300]
+    assert [batch.placement.as_run(modes).by_name["F0"].time for modes in batch.chosen] == [125, 300]
     assert batch.placement.by_name["B0"].time == 200
 
 
@@ -83,7 +83,7 @@ def test_a_block_of_no_time_does_not_run() -> None:
 )
 def test_wrong_tables_are_refused_in_a_line(text: str, message: str, tmp_path: Path) -> None:
     path = rows(text, tmp_path)
-    with told(MicroBatchError, f"{path}: {message}"):
+    with raises_line(MicroBatchError, f"{path}: {message}"):
         read_micro_batches(path, V2, 4)
 
 
@@ -111,7 +111,7 @@ def test_rules_of_the_length_are_times_and_memory_in_whole_units(tmp_path: Path)
     split = v_shape(2, 1, 2, split_backward=True).with_memory(20)
     batch = read_micro_batches(path, split, None, 1.0, tmp_path / "rules.csv")
     assert count_micro_batches(path) == 3
-    runs = [batch.placement.as_run(each).by_name for each in batch.chosen]
+    runs = [batch.placement.as_run(modes).by_name for modes in batch.chosen]
     ms = batch.placement.ms
     assert [ms(run["F1"].time) for run in runs] == pytest.approx([2.0, 9.5, 3.5])
     assert [ms(run["I0"].time) for run in runs] == pytest.approx([1.125, 10.5, 2.5])
@@ -121,7 +121,7 @@ def test_rules_of_the_length_are_times_and_memory_in_whole_units(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("lengths", "rules", "number", "says"),
+    ("lengths", "rules", "number", "message"),
     [
         ("1,5", RULES, None, "micro_batches.csv: has no row for micro-batch 0; number 1 from 0 on"),
         ("0,5", RULES, 2, "micro_batches.csv: has 1 lengths, and search.num_micro_batches is 2; leave that"),
@@ -130,12 +130,12 @@ def test_rules_of_the_length_are_times_and_memory_in_whole_units(tmp_path: Path)
     ],
 )
 def test_wrong_lengths_and_rules_are_refused(
-    lengths: str, rules: str, number: int | None, says: str, tmp_path: Path
+    lengths: str, rules: str, number: int | None, message: str, tmp_path: Path
 ) -> None:
     path = rows(f"micro_batch,tokens\n{lengths}\n", tmp_path)
     given = tmp_path / "rules.csv"
     given.write_text(rules)
-    with told(MicroBatchError, f"{tmp_path}/{says}"):
+    with raises_line(MicroBatchError, f"{tmp_path}/{message}"):
         read_micro_batches(path, v_shape(2, 1, 2, split_backward=True), number, 1.0, given)
 
 

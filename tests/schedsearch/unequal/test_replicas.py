@@ -1,4 +1,4 @@
-"""Micro-batches on several replicas: optima by brute force, bounds, limits, and what people use."""
+"""Micro-batches on several replicas: optima by brute force, bounds, limits, and rules in use."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_the_best_assignment_and_orders_are_those_of_brute_force(seed: int, memo
     work = replica_work(batch, 2, max_micro_batches=2)
     pairs = {two: min_makespan_of(batch, two) for two in itertools.combinations(range(4), 2)}
     best = min(max(ticks, pairs[tuple(n for n in range(4) if n not in two)]) for two, ticks in pairs.items())
-    found, _ = replica_search(work, work_limit=1, seed=seed)
-    assert found.value(Objective.MAKESPAN) == best
+    replicas, _ = replica_search(work, work_limit=1, seed=seed)
+    assert replicas.value(Objective.MAKESPAN) == best
     assert replica_bound(work) <= best
 
 
@@ -54,23 +54,23 @@ def test_no_assignment_is_below_the_bound(seed: int) -> None:
     replicas, memory = rng.choice((2, 3)), rng.choice((None, 2, 3))
     batch = random_batch(9, 3, seed, memory)
     work = replica_work(batch, replicas)
-    found, result = replica_search(work, work_limit=0.3, seed=seed)
-    best = found.value(Objective.MAKESPAN)
+    division, result = replica_search(work, work_limit=0.3, seed=seed)
+    best = division.value(Objective.MAKESPAN)
     assert result.makespan_bound <= best
-    assert sorted(itertools.chain(*found.assigned)) == list(range(9))
-    for numbers, schedule in zip(found.assigned, found.schedules, strict=True):
+    assert sorted(itertools.chain(*division.assigned)) == list(range(9))
+    for numbers, schedule in zip(division.assigned, division.schedules, strict=True):
         if schedule is not None:
             assert validate(schedule).num_micro_batches == len(numbers)
             assert schedule.chosen == tuple(batch.chosen[n] for n in numbers)
             assert memory is None or max(peak_memory(schedule)) <= memory
     by_hand = replicas_by_hand(work, ("one_f_one_b", "zb_h1")).values()
-    assert all(best <= each.value(Objective.MAKESPAN) for each in by_hand if each is not None)
+    assert all(best <= replicas.value(Objective.MAKESPAN) for replicas in by_hand if replicas is not None)
 
 
 def test_what_fits_one_after_another_holds_memory_to_the_end_of_its_release() -> None:
     work = replica_work(Problem(v_shape(2, 1, 2).with_memory(1), 4), 2)
-    found, result = replica_search(work, work_limit=0.3)
-    assert (found.value(Objective.MAKESPAN), result.makespan_bound) == (12, 12)  # two of 6 ticks on each
+    replicas, result = replica_search(work, work_limit=0.3)
+    assert (replicas.value(Objective.MAKESPAN), result.makespan_bound) == (12, 12)  # two of 6 ticks on each
 
 
 def test_the_longest_must_share_a_replica_and_nothing_short_shortens_their_ends() -> None:
@@ -83,15 +83,15 @@ def test_the_longest_must_share_a_replica_and_nothing_short_shortens_their_ends(
     work = replica_work(unequal_batch(stages, rows), 2)
     # two long ones on one replica: 8 ticks before the last device, twice 12 on it, 16 after it
     assert replica_bound(work) == 8 + 24 + 16
-    found, _ = replica_search(work, work_limit=0.5)
-    assert found.value(Objective.MAKESPAN) == 48
+    replicas, _ = replica_search(work, work_limit=0.5)
+    assert replicas.value(Objective.MAKESPAN) == 48
 
 
 def test_memory_that_fills_and_empties_is_not_full_meanwhile() -> None:
     work = replica_work(Problem(v_shape(8, 1, 2).with_memory(3), 30), 1)
     held = 30 * 24 // 3  # each holds a third of the first device for 24 ticks
-    found, _ = replica_search(work, work_limit=0.3)
-    assert held < replica_bound(work) <= found.value(Objective.MAKESPAN)
+    replicas, _ = replica_search(work, work_limit=0.3)
+    assert held < replica_bound(work) <= replicas.value(Objective.MAKESPAN)
 
 
 def test_replicas_have_their_own_speed_and_room() -> None:
@@ -109,10 +109,10 @@ def test_replicas_have_their_own_speed_and_room() -> None:
         return unequal_batch(v_shape(2, 1, 2).with_memory(None), rows)
 
     work = replace(alike, times=slow, part=part)
-    found, result = replica_search(work, work_limit=0.5)
-    fast_has, slow_has = map(len, found.assigned)
+    replicas, result = replica_search(work, work_limit=0.5)
+    fast_has, slow_has = map(len, replicas.assigned)
     assert (fast_has, slow_has) == (5, 3)
-    assert result.makespan_bound <= found.value(Objective.MAKESPAN)
+    assert result.makespan_bound <= replicas.value(Objective.MAKESPAN)
 
 
 def test_more_work_is_never_worse_and_seeds_give_the_same() -> None:
@@ -126,14 +126,14 @@ def test_more_work_is_never_worse_and_seeds_give_the_same() -> None:
 
 def test_device_spans_are_searched_likewise() -> None:
     work = replica_work(random_batch(6, 2, 5), 2)
-    found, _ = replica_search(work, objectives=["device_span"], work_limit=0.3)
-    assert found is not None
-    span, makespan = (found.value(each) for each in (Objective.DEVICE_SPAN, Objective.MAKESPAN))
+    replicas, _ = replica_search(work, objectives=["device_span"], work_limit=0.3)
+    assert replicas is not None
+    span, makespan = (replicas.value(objective) for objective in (Objective.DEVICE_SPAN, Objective.MAKESPAN))
     assert replica_bound(work, span=True) <= span <= makespan
 
 
 def test_micro_batches_that_are_alike_are_shared_evenly() -> None:
     work = replica_work(Problem(v_shape(2, 1, 2), 8), 2)
-    found, _ = replica_search(work, work_limit=0.3)
-    assert [len(each) for each in found.assigned] == [4, 4]
+    replicas, _ = replica_search(work, work_limit=0.3)
+    assert [len(numbers) for numbers in replicas.assigned] == [4, 4]
     assert dict(packings(work))["blocks"] == [[0, 1, 2, 3], [4, 5, 6, 7]]

@@ -35,9 +35,9 @@ def small_batch(number: int, devices: int, seed: int, memory: int | None = None)
 @pytest.mark.parametrize("seed", range(2))
 def test_tiny_batches_are_as_brute_force_says(seed: int) -> None:
     batch = small_batch(2, 2, seed)
-    found = search(batch, work_limit=4)
-    assert found.schedule is not None and found.status is Status.OPTIMAL
-    assert found.schedule.makespan == min_makespan_of_modes(batch.placement, batch.chosen)
+    answer = search(batch, work_limit=4)
+    assert answer.schedule is not None and answer.status is Status.OPTIMAL
+    assert answer.schedule.makespan == min_makespan_of_modes(batch.placement, batch.chosen)
 
 
 def test_memory_is_not_full_while_it_fills_and_empties() -> None:
@@ -57,15 +57,15 @@ def test_a_flow_shop_whose_machines_both_wait_is_proved_by_johnsons_rule() -> No
     batch = unequal_batch(
         FLOW, [MicroBatchRow(n, f"F{i}", float(pair[i])) for n, pair in enumerate(pairs) for i in (0, 1)]
     )
-    found = search(batch, work_limit=0.1)
-    assert found.status is Status.OPTIMAL and found.makespan_bound == 29
+    answer = search(batch, work_limit=0.1)
+    assert answer.status is Status.OPTIMAL and answer.makespan_bound == 29
 
 
 @pytest.mark.parametrize(("name", "optimum"), [("car1", 7038), ("la05", 593)])
 def test_published_shops_are_proved(name: str, optimum: int) -> None:
-    found = search(published_shop(name), work_limit=4)
-    assert found.schedule is not None and found.status is Status.OPTIMAL
-    assert found.schedule.makespan == optimum
+    answer = search(published_shop(name), work_limit=4)
+    assert answer.schedule is not None and answer.status is Status.OPTIMAL
+    assert answer.schedule.makespan == optimum
 
 
 def test_taillards_times_are_those_of_his_seed() -> None:
@@ -78,26 +78,26 @@ def test_memory_is_kept_and_more_work_is_never_worse() -> None:
     batch = small_batch(8, 3, 7, memory=2)
     ends = []
     for work in (0.2, 1):
-        found = search(batch, work_limit=work)
-        validate(found.schedule)
-        assert found.schedule.makespan >= found.makespan_bound
-        ends.append(found.schedule.makespan)
+        answer = search(batch, work_limit=work)
+        validate(answer.schedule)
+        assert answer.schedule.makespan >= answer.makespan_bound
+        ends.append(answer.schedule.makespan)
     assert ends == sorted(ends, reverse=True)
 
 
 def test_blocks_may_be_absent_on_a_whole_device() -> None:
     table = [MicroBatchRow(1, "F0", 0.0), MicroBatchRow(1, "B0", 0.0), MicroBatchRow(3, "F1", 4.0)]
     batch = unequal_batch(v_shape(3, 1, 2).with_memory(3), table)
-    found = search(batch, work_limit=3)
-    assert found.schedule is not None and found.status is Status.OPTIMAL
-    assert "F0" not in {name for _, n, name in found.schedule.blocks if n == 1}
+    answer = search(batch, work_limit=3)
+    assert answer.schedule is not None and answer.status is Status.OPTIMAL
+    assert "F0" not in {name for _, n, name in answer.schedule.blocks if n == 1}
 
 
 def test_the_device_span_may_be_the_objective() -> None:
     batch = unequal_batch(v_shape(3, 1, 2).with_memory(3), [MicroBatchRow(3, "F1", 4.0)])
-    found = search(batch, objectives=["device_span"], work_limit=3)
-    assert found.schedule is not None and found.status is Status.OPTIMAL
-    assert max(device_spans(found.schedule)) == found.device_span_bound
+    answer = search(batch, objectives=["device_span"], work_limit=3)
+    assert answer.schedule is not None and answer.status is Status.OPTIMAL
+    assert max(device_spans(answer.schedule)) == answer.device_span_bound
     with pytest.raises(SearchError, match=r"search\.objectives: 'period' is not for micro-batches"):
         search(batch, objectives=["period"])
 

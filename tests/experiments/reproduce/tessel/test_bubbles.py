@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from experiments.config.options import OptionError
 from experiments.reproduce.catalogue import ITEMS
@@ -43,5 +43,5 @@ def test_the_bubble_of_chimera_is_its_formula(depth: int) -> None:
     ],
 )
 def test_wrong_options_are_one_line(name: str, option: str, value: object, message: str) -> None:
-    with told(OptionError, message):
+    with raises_line(OptionError, message):
         ITEMS[name].cases(replace(ITEMS[name].small, **{option: value}))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from told import told
+from one_line_errors import raises_line
 
 from placements import PlacementError
 from placements.cluster import Cluster, DeviceGroup, Nodes, read_cluster
@@ -368,7 +368,7 @@ def test_what_holds_of_any_strategy(strategy: LayerStrategy, layer: TransformerL
 def test_what_does_not_divide_is_told_in_one_line(
     strategy: LayerStrategy, samples: Any, message: str
 ) -> None:
-    with told(PlacementError, message):
+    with raises_line(PlacementError, message):
         layer_cost(GPT, strategy, samples, 1, flat(8))
 
 
@@ -401,7 +401,7 @@ def test_layers_that_cannot_be_shared() -> None:
     ],
 )
 def test_a_wrong_strategy_is_told_in_one_line(fields: dict[str, Any], message: str) -> None:
-    with told(PlacementError, message):
+    with raises_line(PlacementError, message):
         LayerStrategy(**fields)
 
 

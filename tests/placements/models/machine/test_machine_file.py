@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from made_up_machine import MACHINE, MACHINE_CSV, machine_json
+from one_line_errors import raises_line
 from places import SHARED_DATA
-from told import told
 
 from placements.forms.tables import csv_rows
 from placements.gpus import A100_SXM_80GB, GPUS
@@ -103,7 +103,7 @@ def test_a_wrong_json_file(
 ) -> None:
     data = machine_json()
     reduce(getitem, part, data).update(changes)
-    with told(MachineFileError, f"{tmp_path / 'a.json'}: ", match=where.replace(".", r"\."), has=why):
+    with raises_line(MachineFileError, f"{tmp_path / 'a.json'}: ", match=where.replace(".", r"\."), has=why):
         read(tmp_path / "a.json", data)
 
 
@@ -120,7 +120,7 @@ def test_a_wrong_json_file(
 )
 def test_a_wrong_csv_file(tmp_path: Path, row: str, why: str) -> None:
     path = tmp_path / "a.csv"
-    with told(MachineFileError, f"{path}: {why}"):
+    with raises_line(MachineFileError, f"{path}: {why}"):
         read(path, f"operator,pass,sizes,share,latency_us\n{row}\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.decision_trees import PAPER, Paradigm, TreeOptions, layer_strategies
@@ -92,10 +92,10 @@ def test_experts_are_shared_by_copies_of_the_weights() -> None:
     ],
 )
 def test_wrong_options(wrong: dict[str, object], message: str) -> None:
-    with told(PlanError, match=f"^{message}$"):
+    with raises_line(PlanError, match=f"^{message}$"):
         TreeOptions(**wrong)  # type: ignore[arg-type]
 
 
 def test_nothing_is_left() -> None:
-    with told(PlanError, "paradigms: tp cannot share a layer among 4 GPUs; allow "):
+    with raises_line(PlanError, "paradigms: tp cannot share a layer among 4 GPUs; allow "):
         layer_strategies(4, TreeOptions((Paradigm.TP,), max_tensor_parallel=2))

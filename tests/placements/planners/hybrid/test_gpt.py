@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements import Kind, Placement, PlacementError
 from placements.gpus import GPUS
@@ -155,7 +155,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_a_wrong_argument_is_named_in_one_line(wrong: dict[str, Any], message: str) -> None:
-    with told(PlacementError, message):
+    with raises_line(PlacementError, message):
         place_gpt(SMALL, A100, **({"micro_batch_size": 4, "arrangement": "v_shape"} | wrong))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from placements.cluster import read_cluster
 from placements.forms.texts import write_json
@@ -106,7 +106,7 @@ def test_files_that_are_no_plan(text: str | None, message: str, tmp_path: Path) 
     path = tmp_path / "plan.json"
     if text is not None:
         path.write_text(text, encoding="utf-8")
-    with told(PlanError, f"{path}: ", has=message):
+    with raises_line(PlanError, f"{path}: ", has=message):
         read_plan_file(path)
 
 

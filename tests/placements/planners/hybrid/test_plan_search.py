@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from made_up_costs import EveryPlan, MadeUpCosts, small_model
-from told import told
+from one_line_errors import raises_line
 
 from placements.cluster import Cluster, read_cluster
 from placements.models.zoo import read_model
@@ -262,7 +262,7 @@ def test_nothing_to_try() -> None:
     with pytest.raises(PlanError, match=r"^num_stages, gpus_per_stage, num_micro_batches: leave nothing"):
         search_plans(GPT, cluster, 8, PlanOptions(num_stages=(5,)))
     for batch in (0, -1, 2.5, "8", True):
-        with told(PlanError, match=r"^batch: .* is not a whole number of samples above 0; give one$"):
+        with raises_line(PlanError, match=r"^batch: .* is not a whole number of samples above 0; give one$"):
             search_plans(GPT, cluster, batch)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from told import told
+from one_line_errors import raises_line
 
 from placements.cluster import read_cluster
 from placements.models.chain import ModelShape
@@ -45,7 +45,7 @@ def test_chunks_have_all_layers_and_nearly_equal_numbers(
     shape = model(num_layers, embedding_size=32) if narrow else model(num_layers)
     ends = 2 if narrow else 1
     if num_layers + 2 < num_chunks:
-        with told(PlanError, f"stages: {num_layers} layers of tiny are too few for {num_chunks} chunks"):
+        with raises_line(PlanError, f"stages: {num_layers} layers of tiny are too few for {num_chunks}"):
             chunk_sizes(shape, num_chunks)
         return
     try:
@@ -81,7 +81,7 @@ def test_a_plan_shares_all_layers_alike() -> None:
 
 def test_wrong_degrees_and_too_few_gpus() -> None:
     for name, value in (("tensor", 0), ("chunks", 1.5), ("expert", True)):
-        with told(PlanError, f"{name}: {value!r} is not a whole number of at least 1; give one"):
+        with raises_line(PlanError, f"{name}: {value!r} is not a whole number of at least 1; give one"):
             Degrees(**{name: value})
-    with told(PlanError, "gpus: ", has="2 x 4 x 2 x 1 need 16 GPUs, not 8; give as many, or smaller"):
+    with raises_line(PlanError, "gpus: ", has="2 x 4 x 2 x 1 need 16 GPUs, not 8; give as many, or smaller"):
         uniform_plan(model(8), read_cluster("a100_8"), Layout(Degrees(2, 4, 2), 1, 8))

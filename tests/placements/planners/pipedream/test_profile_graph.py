@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from one_line_errors import raises_line
 from places import SHARED_DATA
-from told import told
 
 from placements.forms.tables import keys_of
 from placements.planners.pipedream.profile_graph import ProfiledNode, closed_sets, read_profile_graph
@@ -58,7 +58,7 @@ def test_what_the_planner_does_not_count_is_left_out(tmp_path: Path) -> None:
 def test_wrong_files_are_named_with_line_and_remedy(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "model.csv"
     path.write_text(text, encoding="utf-8")
-    with told(ProfileError, match=f"^{path}: {message}"):
+    with raises_line(ProfileError, match=f"^{path}: {message}"):
         read_profile_graph(path)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_line_errors import raises_line
 from places import SHARED_DATA
 from small_profiles import galvatron_memory, galvatron_times, write_galvatron
-from told import told
 
 from placements.block import PlacementError
 from placements.cluster import read_cluster
@@ -153,13 +153,13 @@ def changed(data: dict[str, Any], remove: str = "", **new: Any) -> dict[str, Any
 )
 def test_files_that_are_wrong_are_refused_in_a_line(tmp_path: Path, files: dict[str, Any], why: str) -> None:
     write_galvatron(tmp_path, **files)
-    with told(GalvatronProfileError, str(tmp_path), match=why):
+    with raises_line(GalvatronProfileError, str(tmp_path), match=why):
         read_galvatron_profile(tmp_path, "toy-1b")
 
 
 def test_files_that_are_missing_or_twice_are_refused_in_a_line(tmp_path: Path) -> None:
     write_galvatron(tmp_path)
-    with told(GalvatronProfileError, match="no computation_profiling file of 'other'; it has toy-1b"):
+    with raises_line(GalvatronProfileError, match="no computation_profiling file of 'other'; it has toy-1b"):
         read_galvatron_profile(tmp_path, "other")
     with pytest.raises(GalvatronProfileError, match="sequence_length: 64 was not measured, only 128"):
         read_galvatron_profile(tmp_path, "toy-1b", 64)

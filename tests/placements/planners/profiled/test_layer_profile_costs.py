@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from one_line_errors import raises_line
 from places import SHARED_DATA
 from small_profiles import write_profile
-from told import told
 
 from placements.block import PlacementError
 from placements.cluster import GpusError
@@ -187,7 +187,7 @@ def test_folders_that_lack_something_are_refused_in_a_line(folder: Path, tmp_pat
     assert isinstance(data, dict)
     del data["2"]["1"]["3"]
     write_json(path, data)
-    with told(LayerProfileError, match=r"A100-40.json: 2.1: has 3 layers, but .*toy.json 4; give the"):
+    with raises_line(LayerProfileError, match=r"A100-40.json: 2.1: has 3 layers, but .*toy.json 4; give the"):
         read_profiled_model(folder, "toy")
     path.unlink()
     (folder / "profiles/toy/V100-16.json").unlink()

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from clock_helper import Helper
 from fake_driver import FakeDriver
+from one_line_errors import raises_line
 from places import ROOT
-from told import told
 
 from runtime.clocks import helper as serve
 from runtime.clocks.clock import SOCKET_VARIABLE, ClockError, HelperClock, NvmlClock, lock_clock, open_clock
@@ -134,7 +134,7 @@ def _children(pid: int) -> list[int]:
 
 def test_a_gpu_has_one_client(helper: Helper, driver: FakeDriver) -> None:
     first, other = HelperClock("0", helper.path), HelperClock("1", helper.path)
-    with told(ClockError, match="the clock of GPU GPU-fake-0 is controlled by process .* already"):
+    with raises_line(ClockError, match="the clock of GPU GPU-fake-0 is controlled by process .* already"):
         HelperClock("GPU-fake-0", helper.path)
     first.reset()
     again = HelperClock("0", helper.path)
@@ -153,7 +153,7 @@ def test_a_run_that_needs_no_helper_keeps_its_gpu(driver: FakeDriver, path: Path
 
 def test_a_foreign_gpu_is_refused(driver: FakeDriver, path: Path) -> None:
     helper = Helper(path, "--allow", f"{OWN}:1")
-    with told(ClockError, match=f"user {OWN} may not set the clock of GPU GPU-fake-0; use GPU-fake-1"):
+    with raises_line(ClockError, match=f"user {OWN} may not set the clock of GPU GPU-fake-0; use GPU-fake-1"):
         HelperClock("0", path)
     with pytest.raises(ClockError, match="NVML finds no GPU 7"):
         HelperClock("7", path)
@@ -167,7 +167,7 @@ def test_another_user_is_refused(driver: FakeDriver, path: Path) -> None:
     """The kernel names the client's user; the client's own claim does not count."""
     other = os.geteuid() + 1
     helper = Helper(path, "--allow", str(other))
-    with told(ClockError, match=f"user {OWN} may not set clocks; have the helper started with --allow"):
+    with raises_line(ClockError, has=f"user {OWN} may not set clocks; have the helper started with --allow"):
         HelperClock("0", path)
     with socket.socket(socket.AF_UNIX) as liar:
         liar.connect(str(path))

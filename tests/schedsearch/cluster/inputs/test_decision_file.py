@@ -1,4 +1,4 @@
-"""The dissertation's example (Sec. 5.4.1) as a file, all fields of one, and what is refused."""
+"""The dissertation's example (Sec. 5.4.1) as a file, a file with all fields, and wrong files."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.cluster.demand import NOBODY, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
@@ -24,11 +24,7 @@ GAVEL = {
         "('b', 1)": {"null": 12},
         "('c', 1)": {"null": 100},
     },
-    "k80": {
-        "('a', 1)": {"null": 10, "('c', 1)": [0, 30]},
-        "('b', 1)": {"null": 4},
-        "('c', 1)": {"null": 50},
-    },
+    "k80": {"('a', 1)": {"null": 10, "('c', 1)": [0, 30]}, "('b', 1)": {"null": 4}, "('c', 1)": {"null": 50}},
 }
 
 
@@ -38,9 +34,9 @@ def read(tmp_path: Path, data: object) -> Decision:
     return read_decision(path)
 
 
-def rows_of(demand: Demand) -> set[tuple[object, ...]]:
-    """Return the configurations by names, whatever their order and that of the jobs of a pair."""
-    found = set()
+def configs_of(demand: Demand) -> set[tuple[object, ...]]:
+    """Return the configurations by names; their order and a pair's order of jobs do not count."""
+    rows = set()
     for jobs, gpu_type, gpus, rates, power_w, clock in zip(
         demand.configurations.jobs.tolist(),
         demand.configurations.gpu_type.tolist(),
@@ -53,8 +49,8 @@ def rows_of(demand: Demand) -> set[tuple[object, ...]]:
         of = frozenset(
             (demand.jobs[job].name, rate) for job, rate in zip(jobs, rates, strict=True) if job != NOBODY
         )
-        found.add((of, demand.cluster.gpu_types[gpu_type], gpus, power_w, clock))
-    return found
+        rows.add((of, demand.cluster.gpu_types[gpu_type], gpus, power_w, clock))
+    return rows
 
 
 def test_the_example_of_fairness(tmp_path: Path) -> None:
@@ -66,7 +62,7 @@ def test_the_example_of_fairness(tmp_path: Path) -> None:
 def test_a_type_is_that_of_several_jobs(tmp_path: Path) -> None:
     typed = BASE | {"jobs": [{"name": name, "type": "T"} for name in "xy"], "throughputs": {"T": {"v100": 2}}}
     pair = {"pairs": [{"jobs": ["T", "T"], "v100": [1.5, 1]}]}
-    assert {of for of, *_ in rows_of(read(tmp_path, typed | pair).demand)} == {
+    assert {of for of, *_ in configs_of(read(tmp_path, typed | pair).demand)} == {
         frozenset({("x", 2.0)}),
         frozenset({("y", 2.0)}),
         frozenset({("x", 1.5), ("y", 1.0)}),
@@ -75,13 +71,13 @@ def test_a_type_is_that_of_several_jobs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_file", [False, True])
 def test_pairs(is_file: bool, tmp_path: Path) -> None:
-    """One that makes no steps beside the other is left out; the order of a pair is that of its rates."""
+    """A pair in which one job makes no steps is left out; a pair's jobs have the order of its rates."""
     (tmp_path / "t.json").write_text(json.dumps(GAVEL))
     changed: dict[str, Any] = {"throughputs": "t.json"} if is_file else {"pairs": PAIRS}
-    found = rows_of(read(tmp_path, BASE | changed).demand)
+    rows = configs_of(read(tmp_path, BASE | changed).demand)
     ab, ac = frozenset({("a", 20.0), ("b", 7.5)}), frozenset({("a", 30.0), ("c", 60.0)})
-    alone = rows_of(read(tmp_path, BASE).demand)
-    assert found == alone | {(ab, "v100", 1, 0.0, 0), (ac, "v100", 1, 0.0, 0)}
+    alone = configs_of(read(tmp_path, BASE).demand)
+    assert rows == alone | {(ab, "v100", 1, 0.0, 0), (ac, "v100", 1, 0.0, 0)}
 
 
 def test_all_fields(tmp_path: Path) -> None:
@@ -111,7 +107,7 @@ def test_all_fields(tmp_path: Path) -> None:
     assert (first.name, first.waited_s, first.job.slo_s) == ("7", 5.0, math.inf)
     job = Job("late", "GPT", 1000.0, 4, 2.0, 50.0, 900.0, "x", (8,))
     assert second == ActiveJob(job, 250.0, 10.0, 20.0)
-    assert rows_of(demand) == {
+    assert configs_of(demand) == {
         (frozenset({("late", 4.0)}), "h100", 4, 2400.0, 1980),
         (frozenset({("late", 3.0)}), "h100", 4, 1500.0, 1200),
         (frozenset({("late", 7.0)}), "h100", 8, 0.0, 0),
@@ -161,7 +157,7 @@ def job(**fields: object) -> dict[str, Any]:
     ],
 )
 def test_mistakes(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    with told(ClusterError, str(tmp_path / "decision.json"), has=message):
+    with raises_line(ClusterError, str(tmp_path / "decision.json"), has=message):
         read(tmp_path, BASE | changed)
 
 

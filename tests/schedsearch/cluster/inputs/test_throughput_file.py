@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from cluster.small_clusters import GAVEL, needs_gavel
-from told import told
+from one_line_errors import raises_line
 
 from placements.forms.texts import write_json
 from schedsearch.cluster.gpu_cluster import ClusterError
@@ -26,32 +26,32 @@ BERT,1,a100,7.5,,,GPT,6
 
 
 def test_gavels_form(tmp_path: Path) -> None:
-    found = read_throughputs(write_json(tmp_path / "t.json", SMALL))
-    assert found.rate("A", 1, "v100") == 4.0
-    assert found.rate("A", 1, "v100_unconsolidated") == 0.0
-    assert found.pair("A", "B", 1) == {"v100": (3.0, 1.0)}
-    assert found.pair("B", "A", 1) == {"v100": (1.0, 3.0)}
-    assert found.pair("A", "A", 1) == {"v100": (2.5, 2.5)}
+    throughputs = read_throughputs(write_json(tmp_path / "t.json", SMALL))
+    assert throughputs.rate("A", 1, "v100") == 4.0
+    assert throughputs.rate("A", 1, "v100_unconsolidated") == 0.0
+    assert throughputs.pair("A", "B", 1) == {"v100": (3.0, 1.0)}
+    assert throughputs.pair("B", "A", 1) == {"v100": (1.0, 3.0)}
+    assert throughputs.pair("A", "A", 1) == {"v100": (2.5, 2.5)}
 
 
 def test_a_table_of_ones_own(tmp_path: Path) -> None:
     """The fastest clock is the first, in any order of rows."""
     (tmp_path / "t.csv").write_text(TABLE)
-    found = read_throughputs(tmp_path / "t.csv")
-    assert found.alone["GPT", 8]["h100"] == (
+    throughputs = read_throughputs(tmp_path / "t.csv")
+    assert throughputs.alone["GPT", 8]["h100"] == (
         JobOperatingPoint(4, 4400.5, 1980),
         JobOperatingPoint(3.5, 3100, 1400),
     )
-    assert found.rate("GPT", 8, "a100") == 0.0
-    assert found.pair("GPT", "BERT", 1) == {"a100": (6, 7.5)}
+    assert throughputs.rate("GPT", 8, "a100") == 0.0
+    assert throughputs.pair("GPT", "BERT", 1) == {"a100": (6, 7.5)}
 
 
 @needs_gavel
 def test_gavels_measurements() -> None:
-    found = read_throughputs(GAVEL / "simulation_throughputs.json")
-    assert len(found.alone) == 83
-    assert {gpu_type for row in found.alone.values() for gpu_type in row} == {"v100", "p100", "k80"}
-    assert found.rate("ResNet-50 (batch size 16)", 1, "v100") == 11.396129065315943
+    throughputs = read_throughputs(GAVEL / "simulation_throughputs.json")
+    assert len(throughputs.alone) == 83
+    assert {gpu_type for row in throughputs.alone.values() for gpu_type in row} == {"v100", "p100", "k80"}
+    assert throughputs.rate("ResNet-50 (batch size 16)", 1, "v100") == 11.396129065315943
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_gavels_measurements() -> None:
 def test_mistakes_in_gavels_form(tmp_path: Path, changed: object, message: str) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps(changed))
-    with told(ClusterError, f"{path}: ", has=message):
+    with raises_line(ClusterError, f"{path}: ", has=message):
         read_throughputs(path)
 
 
@@ -89,7 +89,7 @@ def test_mistakes_in_gavels_form(tmp_path: Path, changed: object, message: str) 
 def test_mistakes_in_a_table(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"{TABLE.splitlines()[0]}\n{line}\n")
-    with told(ClusterError, f"{path}: {message}"):
+    with raises_line(ClusterError, f"{path}: {message}"):
         read_throughputs(path)
 
 
@@ -116,5 +116,5 @@ def test_types_of_jobs_are_in_the_order_of_the_file(tmp_path: Path) -> None:
     path.write_text("job_type,may_be_distributed\nB,1\nA,0\n")
     assert [*read_job_types(path).items()] == [("B", True), ("A", False)]
     path.write_text("job_type,may_be_distributed\nA,1\nA,0\n")
-    with told(ClusterError, f"{path}: line 3: job_type A is in line 2 too; keep one row"):
+    with raises_line(ClusterError, f"{path}: line 3: job_type A is in line 2 too; keep one row"):
         read_job_types(path)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from cluster.small_clusters import GAVEL, needs_gavel
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
@@ -111,7 +111,7 @@ def test_times_are_dates_or_seconds(tmp_path: Path, times: tuple[str, str]) -> N
 
 
 def test_types_are_drawn_by_the_seed(tmp_path: Path) -> None:
-    """Of those that run on as many GPUs; what comes after a row does not change what it gets."""
+    """Only types that run on as many GPUs are drawn; a row's type does not depend on later rows."""
     text = "job_name,submit_time,num_gpu,duration\n" + "".join(f"j{n},{n},1,60\n" for n in range(40))
     types = [job.type for job in read(tmp_path, text, seed=3)]
     assert {*types} == {"A", "B"}
@@ -170,14 +170,14 @@ def test_mistakes(tmp_path: Path, text: str, message: str | None) -> None:
     if message is None:
         assert read(tmp_path, text)[0].weight == 1.0
     else:
-        with told(ClusterError, f"{tmp_path / 't.trace'}: {message}"):
+        with raises_line(ClusterError, f"{tmp_path / 't.trace'}: {message}"):
             read(tmp_path, text)
 
 
 def test_more_gpus_than_there_are(tmp_path: Path) -> None:
     few = GpuCluster({"v100": 1, "k80": 8})
-    says = "line 1: A on 2 GPUs does not run on any type of which the cluster has enough"
+    message = "line 1: A on 2 GPUs does not run on any type of which the cluster has enough"
     remedy = "(1 v100, 8 k80); give it more GPUs, or remove the job"
-    with told(ClusterError, f"{tmp_path / 't.trace'}: {says}", has=remedy):
+    with raises_line(ClusterError, f"{tmp_path / 't.trace'}: {message}", has=remedy):
         read(tmp_path, MSR, cluster=few)
     assert read(tmp_path, MSR, cluster=GpuCluster({"v100": 2}))

@@ -59,7 +59,7 @@ class Case:
             for one, two, number, first, second in self.pairs
         ]
         columns = (self.steps, self.weights, self.waited_s, self.isolated_s, self.slo_s)
-        columns = tuple(np.full(num_jobs, np.inf) if each is None else each for each in columns)
+        columns = tuple(np.full(num_jobs, np.inf) if column is None else column for column in columns)
         jobs = [
             ActiveJob(
                 Job(f"job {job}", "any", steps, int(self.gpus[job]), weight, slo_s=slo_s),
@@ -147,9 +147,9 @@ def largest_sum(case: Case, values: Array, floors: Array | None = None) -> float
     rows, limits = [time, used], [np.ones(len(time)), case.workers]
     if floors is not None:
         rows, limits = [*rows, -made], [*limits, -floors]
-    found = linprog(-(values @ made), np.vstack(rows), np.concatenate(limits))
-    assert found.status == 0, found.message
-    return float(-found.fun)
+    result = linprog(-(values @ made), np.vstack(rows), np.concatenate(limits))
+    assert result.status == 0, result.message
+    return float(-result.fun)
 
 
 def shortest_time(case: Case, work: Array) -> float:
@@ -166,9 +166,9 @@ def shortest_time(case: Case, work: Array) -> float:
     of_length = np.concatenate([-np.ones(len(time)), -case.workers, np.zeros(len(made))])
     rows = np.column_stack([rows, of_length])
     right = np.concatenate([np.zeros(len(time) + len(used)), -np.ones(len(made))])
-    found = linprog(np.eye(rows.shape[1])[-1], rows, right)
-    assert found.status == 0, found.message
-    return float(found.fun * alone_s.max())
+    result = linprog(np.eye(rows.shape[1])[-1], rows, right)
+    assert result.status == 0, result.message
+    return float(result.fun * alone_s.max())
 
 
 def can_make(case: Case, steps_per_s: Array) -> bool:
@@ -178,8 +178,8 @@ def can_make(case: Case, steps_per_s: Array) -> bool:
 
 def isolated_rates(case: Case) -> Array:
     """Return the throughputs with 1/n of the cluster (Gavel's rule, one job at a time)."""
-    found = []
+    job_rates = []
     for rates, gpus in zip(case.rates, case.gpus, strict=True):
         share = case.workers / len(case.rates) / gpus
-        found.append(float(rates @ (share / max(1.0, share.sum()))))
-    return np.array(found)
+        job_rates.append(float(rates @ (share / max(1.0, share.sum()))))
+    return np.array(job_rates)

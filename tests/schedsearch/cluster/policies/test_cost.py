@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from cluster.policies.cases import Case, case_of
+from one_line_errors import raises_line
 from scipy.optimize import linprog
-from told import told
 
 from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Configuration, Demand
@@ -84,30 +84,30 @@ def test_steps_per_dollar_is_gavels_program(has_slos: bool) -> None:
         if has_slos:
             rows, limits = np.vstack([rows, -made(case)]), np.append(limits, -case.steps / case.slo_s)
         values = (case.rates / case.prices).ravel()
-        found = linprog(-values, rows, limits, bounds=[(0, None if value else 0) for value in values])
+        result = linprog(-values, rows, limits, bounds=[(0, None if value else 0) for value in values])
         allocation = decided(policy, case)
-        assert allocation.objective == pytest.approx(-found.fun, rel=1e-6), seed
+        assert allocation.objective == pytest.approx(-result.fun, rel=1e-6), seed
         assert not has_slos or (allocation.rates >= case.steps / case.slo_s * (1 - 1e-6)).all()
 
 
 @pytest.mark.parametrize("name", ["min_cost", "min_cost_slo"])
 def test_steps_per_dollar_counts_all_gpus_where_a_job_can_run_on_several_numbers(name: str) -> None:
     jobs = [ActiveJob(Job("a", "t", 1000.0, scale_factor=2, other_scale_factors=(1, 4)), 1000.0)]
-    found = [Configuration((0,), "v100", gpus, (rate,)) for gpus, rate in ((1, 10.0), (2, 18.0), (4, 30.0))]
-    allocation = policy_of(name).allocate(Demand.of(GpuCluster({"v100": 4}, {"v100": 1.0}), jobs, found))
+    configs = [Configuration((0,), "v100", gpus, (rate,)) for gpus, rate in ((1, 10.0), (2, 18.0), (4, 30.0))]
+    allocation = policy_of(name).allocate(Demand.of(GpuCluster({"v100": 4}, {"v100": 1.0}), jobs, configs))
     assert allocation.rates == pytest.approx(np.array([10.0]))  # 10 steps/s per dollar, not 9 or 7.5
     assert allocation.objective == pytest.approx(20.0)  # of two GPUs, the job's usual number
 
 
 def test_slos_that_cannot_be_kept_are_told() -> None:
     case = replace(SINGLE, slo_s=np.full(1, 50.0))
-    found = MinCostWithSlos().allocate(case.demand())
-    assert found.notes == ("job job 0: nothing keeps its SLO",)
+    result = MinCostWithSlos().allocate(case.demand())
+    assert result.notes == ("job job 0: nothing keeps its SLO",)
     two = replace(case_of([1], [[10.0], [10.0]]), prices=np.ones(1), slo_s=np.array([150.0, 160.0]))
-    found = MinCostWithSlos().allocate(two.demand())
+    result = MinCostWithSlos().allocate(two.demand())
     share = 1 / (100 / 150 + 100 / 160)
-    assert found.rates * two.slo_s / two.steps == pytest.approx([share, share], rel=1e-6)
-    assert found.notes == (f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs",)
+    assert result.rates * two.slo_s / two.steps == pytest.approx([share, share], rel=1e-6)
+    assert result.notes == (f"the other SLOs cannot all be kept: each job has {share:.4g} of what it needs",)
 
 
 def test_a_margin_is_kept_where_it_can_be() -> None:
@@ -145,10 +145,10 @@ def test_makespan_within_a_budget_is_that_of_bisection() -> None:
         case = drawn(seed)
         for times in (1.02, 1.3, 3.0):
             budget = times * min_budget(case)
-            found = decided(MakespanWithinBudget(budget), case)
-            assert found.objective == pytest.approx(shortest_by_bisection(case, budget), rel=1e-5), seed
-            assert (case.steps / found.rates).max() == pytest.approx(found.objective, rel=1e-6)
-            assert found.objective * found.dollars_per_hour / 3600 <= budget * (1 + 1e-6)
+            allocation = decided(MakespanWithinBudget(budget), case)
+            assert allocation.objective == pytest.approx(shortest_by_bisection(case, budget), rel=1e-5), seed
+            assert (case.steps / allocation.rates).max() == pytest.approx(allocation.objective, rel=1e-6)
+            assert allocation.objective * allocation.dollars_per_hour / 3600 <= budget * (1 + 1e-6)
 
 
 def test_no_budget_is_the_plain_makespan_and_a_larger_budget_is_never_slower() -> None:
@@ -195,7 +195,7 @@ def test_a_run_stays_within_its_budget() -> None:
     ],
 )
 def test_wrong_options_get_one_line(name: str, options: dict[str, object], said: str) -> None:
-    with told(ClusterError, said):
+    with raises_line(ClusterError, said):
         policy_of(name, **options)
 
 

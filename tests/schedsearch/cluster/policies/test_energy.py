@@ -36,11 +36,11 @@ def two_speeds(cap_w: float = math.inf, slo_s: float = math.inf, idle_w: float =
 
 def fastest_only(demand: Demand) -> Demand:
     """Return the demand without all configurations of the same job and GPUs that are slower than another."""
-    found = demand.configurations
-    keys = [found[i] for i in range(len(found))]
-    best = {key: max(found.steps_per_s[i][0] for i, k in enumerate(keys) if k == key) for key in keys}
-    kept = [found.steps_per_s[i][0] == best[key] for i, key in enumerate(keys)]
-    return replace(demand, configurations=found.only(np.array(kept)))
+    configs = demand.configurations
+    keys = [configs[i] for i in range(len(configs))]
+    best = {key: max(configs.steps_per_s[i][0] for i, k in enumerate(keys) if k == key) for key in keys}
+    kept = [configs.steps_per_s[i][0] == best[key] for i, key in enumerate(keys)]
+    return replace(demand, configurations=configs.only(np.array(kept)))
 
 
 def test_under_a_cap_fairness_picks_lower_clocks_instead_of_idle_gpus() -> None:
@@ -76,9 +76,9 @@ def test_without_powers_the_least_energy_of_nothing_is_no_answer() -> None:
 
 
 def test_an_slo_that_is_lost_leaves_the_job_its_fair_share() -> None:
-    found = LeastEnergy(min_share=1.0).allocate(two_speeds(slo_s=50.0))
-    assert found.rates == pytest.approx([10.0, 10.0], rel=1e-5)
-    assert found.notes == ("job first: nothing keeps its SLO",)
+    allocation = LeastEnergy(min_share=1.0).allocate(two_speeds(slo_s=50.0))
+    assert allocation.rates == pytest.approx([10.0, 10.0], rel=1e-5)
+    assert allocation.notes == ("job first: nothing keeps its SLO",)
 
 
 @pytest.mark.parametrize("rules", [{"min_share": 1.5}, {"margin_s": -1.0}])
@@ -113,9 +113,9 @@ def dense_least(demand: Demand, cost: list[float], min_share: float) -> float:
         floors |= {job: min_share * least * (1 - 1e-7) / factors[job] for job in others}
     rows, limits = dense_rules(demand)
     rows += [[-rate for rate in dense_rate(demand, job)] for job in floors]
-    found = linprog(cost, rows, [*limits, *(-floor for floor in floors.values())], method="highs-ds")
-    assert found.status == 0, found.message
-    return float(found.fun)
+    result = linprog(cost, rows, [*limits, *(-floor for floor in floors.values())], method="highs-ds")
+    assert result.status == 0, result.message
+    return float(result.fun)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -20,8 +20,8 @@ def crowd(num_jobs: int, part_of_alone: float) -> Case:
 
 
 def pairs_in(allocation: Allocation) -> set[tuple[int, ...]]:
-    found = allocation.demand.configurations
-    return {found[index][0] for index in np.flatnonzero(allocation.shares) if not found.is_alone[index]}
+    configs = allocation.demand.configurations
+    return {configs[index][0] for index in np.flatnonzero(allocation.shares) if not configs.is_alone[index]}
 
 
 def test_jobs_that_fit_run_alone_on_as_many_gpus_of_each_type() -> None:

@@ -14,11 +14,11 @@ from schedsearch.cluster.policies.program import AllocationProgram
 
 
 def with_values(case: Case, values: np.ndarray) -> tuple[Demand, np.ndarray]:
-    """Return the demand, and what a share of each of its configurations is worth at values per step."""
+    """Return the demand, and each configuration's worth per share, given each job's value per step."""
     demand = case.demand()
     per_job = np.append(values, 0.0)
-    found = demand.configurations
-    return demand, (per_job[found.jobs] * found.steps_per_s).sum(axis=1)
+    configs = demand.configurations
+    return demand, (per_job[configs.jobs] * configs.steps_per_s).sum(axis=1)
 
 
 def test_floors_are_kept_and_cost_no_more_than_they_must() -> None:

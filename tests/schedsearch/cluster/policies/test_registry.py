@@ -3,7 +3,7 @@ from typing import ClassVar
 
 import pytest
 from cluster.policies.cases import case_of
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.cluster.allocation import check_allocation
 from schedsearch.cluster.demand import Demand, FloatArray
@@ -27,7 +27,7 @@ def test_gavels_names_are_known_too(theirs: str, ours: str) -> None:
 
 def test_an_unknown_name_is_answered_with_the_nearest_first() -> None:
     for name in POLICIES:
-        with told(ClusterError, "policy: 'makespn' is not known; use one of makespan, ", has=name):
+        with raises_line(ClusterError, "policy: 'makespn' is not known; use one of makespan, ", has=name):
             policy_of("makespn")
 
 
@@ -63,7 +63,7 @@ def test_a_policy_is_a_class_and_a_line_of_the_registry(monkeypatch: pytest.Monk
         monkeypatch.setitem(POLICIES, name, entry)  # type: ignore[arg-type]
     demand = case_of([1, 1], [[2.0, 1.0], [2.0, 1.0]]).demand()
     for name in ("longest_first", "longest_first_agnostic", "longest_first_packed"):
-        found = policy_of(name)
-        assert found.name == name
-        check_allocation(found.allocate(demand))
+        policy = policy_of(name)
+        assert policy.name == name
+        check_allocation(policy.allocate(demand))
     assert policy_of("longest_first").allocate(demand).objective == pytest.approx(1500.0)

@@ -42,11 +42,7 @@ def equal_types(case: Case) -> Case:
 
 
 def forms(term: str, case: Case) -> list[tuple[str, Case]]:
-    return [
-        (term, case.without_pairs()),
-        (f"{term}_packed", case),
-        (f"{term}_agnostic", equal_types(case)),
-    ]
+    return [(term, case.without_pairs()), (f"{term}_packed", case), (f"{term}_agnostic", equal_types(case))]
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
@@ -64,10 +60,10 @@ def test_makespan_is_the_plain_programs(is_wide: bool) -> None:
     for seed in SEEDS:
         case = random_case(seed, is_wide=is_wide)
         for name, seen in forms("makespan", case):
-            found = decided(name, case)
-            assert found.objective == pytest.approx(shortest_time(seen, case.steps), rel=1e-6), (seed, name)
+            result = decided(name, case)
+            assert result.objective == pytest.approx(shortest_time(seen, case.steps), rel=1e-6), (seed, name)
             if not name.endswith("agnostic"):
-                assert (case.steps / found.rates).max() == pytest.approx(found.objective, rel=1e-7)
+                assert (case.steps / result.rates).max() == pytest.approx(result.objective, rel=1e-7)
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
@@ -101,9 +97,9 @@ def test_the_shortest_job_comes_first_and_the_rest_in_order() -> None:
         times = case.steps / fastest
         floors = np.where(np.arange(len(times)) == times.argmin(), fastest, 0.0) * (1 - 1e-9)
         values = (len(times) - times.argsort().argsort()) / fastest
-        found = decided("sjf", case)
-        assert found.objective == pytest.approx(times.min(), rel=1e-6)
-        assert values @ found.rates == pytest.approx(largest_sum(case, values, floors), rel=1e-6)
+        allocation = decided("sjf", case)
+        assert allocation.objective == pytest.approx(times.min(), rel=1e-6)
+        assert values @ allocation.rates == pytest.approx(largest_sum(case, values, floors), rel=1e-6)
 
 
 def test_the_example_by_hand() -> None:
@@ -125,24 +121,24 @@ def test_the_example_by_hand() -> None:
 def test_each_job_has_its_part_of_an_isolated_split() -> None:
     for seed in FEW_SEEDS:
         case = random_case(seed)
-        found = decided("isolated", case)
-        assert found.rates == pytest.approx(isolated_rates(case))
+        allocation = decided("isolated", case)
+        assert allocation.rates == pytest.approx(isolated_rates(case))
         assert isolated_steps_per_s(case.demand()) == pytest.approx(isolated_rates(case))
 
 
 def test_what_is_left_can_be_given_too() -> None:
     """Two GPUs and two jobs, of which one needs a tenth of the time to end with the other."""
     case = replace(case_of([2], [[10.0], [10.0]]), steps=np.array([1000.0, 100.0]))
-    found = decided("makespan", case)
-    assert found.objective == pytest.approx(100.0)
-    assert found.rates == pytest.approx([10.0, 10.0])
+    allocation = decided("makespan", case)
+    assert allocation.objective == pytest.approx(100.0)
+    assert allocation.rates == pytest.approx([10.0, 10.0])
 
 
 def test_an_agnostic_policy_divides_the_time_as_the_gpus() -> None:
     """Two jobs on 3 GPUs, two of the first type: all the time each, 2/3 of it on the first."""
-    found = decided("las_agnostic", case_of([2, 1], [[40.0, 10.0], [12.0, 4.0]]))
-    assert found.shares.reshape(2, 2) == pytest.approx(np.array([[2 / 3, 1 / 3], [2 / 3, 1 / 3]]))
-    assert found.rates == pytest.approx(np.array([30.0, 28 / 3]))
+    allocation = decided("las_agnostic", case_of([2, 1], [[40.0, 10.0], [12.0, 4.0]]))
+    assert allocation.shares.reshape(2, 2) == pytest.approx(np.array([[2 / 3, 1 / 3], [2 / 3, 1 / 3]]))
+    assert allocation.rates == pytest.approx(np.array([30.0, 28 / 3]))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Water filling against a plain procedure of dense programs, one per job, and what must hold of it."""
+"""Water filling against a plain procedure of dense programs, one per job, and its properties."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cluster.policies.cases import Case, case_of, random_case
+from one_line_errors import raises_line
 from scipy.optimize import linprog
-from told import told
 
 from schedsearch.cluster.allocation import Allocation, check_allocation
 from schedsearch.cluster.demand import Demand
@@ -22,8 +22,8 @@ SEEDS = range(10)
 Array = np.ndarray
 
 
-def rows_of(case: Case) -> tuple[Array, Array]:
-    """Return the normalized throughputs of all jobs, and the rows of time and GPUs over what there is."""
+def limit_rows(case: Case) -> tuple[Array, Array]:
+    """Return the normalized throughputs of all jobs, and the used shares of time and of each GPU type."""
     made, time, used = case.rows()
     normal = case.rates @ case.workers / case.workers.sum() / case.gpus
     return made / normal[:, None], np.vstack([time, used / np.maximum(case.workers, 1e-9)[:, None]])
@@ -31,17 +31,17 @@ def rows_of(case: Case) -> tuple[Array, Array]:
 
 def best(made: Array, used: Array, goal: Array, floors: Array) -> Array:
     """Return the normalized throughputs with the largest sum of goal x throughput above floors."""
-    found = linprog(
+    result = linprog(
         -(goal @ made), np.vstack([used, -made]), np.concatenate([np.ones(len(used)), -floors + 1e-9])
     )
-    assert found.status == 0, found.message
-    return np.asarray(made @ found.x)
+    assert result.status == 0, result.message
+    return np.asarray(made @ result.x)
 
 
 def plainly_filled(case: Case, weights_of: Callable[[Array], Array]) -> list[tuple[Array, Array]]:
     """Return levels and who can rise, asking of each job alone whether it can."""
-    made, used = rows_of(case)
-    levels, is_open, found = np.zeros(len(made)), np.ones(len(made), bool), []
+    made, used = limit_rows(case)
+    levels, is_open, fillings = np.zeros(len(made)), np.ones(len(made), bool), []
     while is_open.any():
         weights = weights_of(is_open) * is_open
         rows = np.vstack([used, -made])
@@ -55,8 +55,8 @@ def plainly_filled(case: Case, weights_of: Callable[[Array], Array]) -> list[tup
             highest = best(made, used, np.eye(len(made))[job], levels)[job]
             is_open[job] = highest > levels[job] + 1e-5 * levels.max()
         assert (is_open != before).any()
-        found.append((levels.copy(), is_open.copy()))
-    return found
+        fillings.append((levels.copy(), is_open.copy()))
+    return fillings
 
 
 def normalized(case: Case, allocation: Allocation) -> Array:
@@ -126,9 +126,9 @@ def test_entities_of_like_jobs_have_throughput_by_their_weights() -> None:
 
 def test_wrong_entities_get_one_line() -> None:
     demand = with_entities(case_of([1], [[1.0]]).demand(), ["a"])
-    with told(ClusterError, "job job 0: entity 'a' is not in policy.entities; it has b"):
+    with raises_line(ClusterError, "job job 0: entity 'a' is not in policy.entities; it has b"):
         policy_of("hierarchical", entities={"b": Entity()}).allocate(demand)
-    with told(ClusterError, "entity weight: -1 is not above 0"):
+    with raises_line(ClusterError, "entity weight: -1 is not above 0"):
         Entity(-1)
-    with told(ClusterError, "entity inside: 'las' is not known"):
+    with raises_line(ClusterError, "entity inside: 'las' is not known"):
         Entity(1, "las")  # type: ignore[arg-type]

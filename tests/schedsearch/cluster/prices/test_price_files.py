@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_up_prices import AWS, AZURE_FILE, SPEEDS, write_prices
-from told import told
+from one_line_errors import raises_line
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.prices.days import Offer
@@ -74,7 +74,7 @@ def test_speeds_by_model_and_type(tmp_path: Path) -> None:
 )
 def test_a_wrong_price_is_a_line(tmp_path: Path, file: str, text: str, message: str) -> None:
     folder = write_prices(tmp_path, {file: text})
-    with told(ClusterError, f"{folder / file}: ", has=message):
+    with raises_line(ClusterError, f"{folder / file}: ", has=message):
         read_market(folder, ("aws", "azure", "gcp"))
 
 
@@ -82,16 +82,13 @@ def test_a_wrong_price_is_a_line(tmp_path: Path, file: str, text: str, message: 
     ("text", "message"),
     [
         (SPEEDS + "quick,1,2\n", "line 4: model 'quick' is in two rows; name each model once"),
-        (
-            SPEEDS.replace("1.0", "fast"),
-            "line 2, column k80_steps_per_s: 'fast' is not a number above 0",
-        ),
+        (SPEEDS.replace("1.0", "fast"), "line 2, column k80_steps_per_s: 'fast' is not a number above 0"),
         ("model,v100_steps_per_s\nslow,\n", "line 2: 'slow' has no speed; give TYPE_steps_per_s of at least"),
     ],
 )
 def test_a_wrong_speed_is_a_line(tmp_path: Path, text: str, message: str) -> None:
     path = write_prices(tmp_path, {"throughputs.csv": text}) / "throughputs.csv"
-    with told(ClusterError, f"{path}: ", has=message):
+    with raises_line(ClusterError, f"{path}: ", has=message):
         read_speeds(path)
 
 

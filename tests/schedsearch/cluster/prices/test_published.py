@@ -1,4 +1,4 @@
-"""What the traps in the rules of the published table are worth; its values are those of the command."""
+"""Effect of each trap in the published table's rules; a command makes the table's values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(not PRICES.is_dir(), reason="needs the shared da
 def ours(conditions: PriceConditions) -> dict[tuple[str, float, str], float]:
     with (PRICES / "published_cost_reduction.csv").open(encoding="utf-8", newline="") as file:
         models = {row["model"] for row in csv.DictReader(file)}
-    speeds = {name: each for name, each in read_speeds(PRICES / "throughputs.csv").items() if name in models}
-    found = Study(read_market(PRICES), speeds, conditions).reductions([4, 8])
-    return {(each.model, each.days, each.strategy): each.reduction for each in found}
+    speeds = {name: row for name, row in read_speeds(PRICES / "throughputs.csv").items() if name in models}
+    reductions = Study(read_market(PRICES), speeds, conditions).reductions([4, 8])
+    return {(row.model, row.days, row.strategy): row.reduction for row in reductions}
 
 
 def test_the_traps_of_the_rules_are_worth_little() -> None:

@@ -1,4 +1,4 @@
-"""Strategies on prices made up: what is chosen when, what it costs, by hand."""
+"""Strategies on made-up prices: choices and costs, computed by hand."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ from made_up_prices import AZURE, AZURE_TWO, FIRST, FOUR, SLOW, ZONE_A, ZONE_B, 
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.prices.days import PriceConditions, Quote, daily_prices
-from schedsearch.cluster.prices.study import (
-    BASELINE,
-    LADDER,
-    MULTI_CLOUD,
-    JobCourse,
-    Study,
-    choices,
-    run,
-)
+from schedsearch.cluster.prices.study import BASELINE, LADDER, MULTI_CLOUD, JobCourse, Study, choices, run
 
 SPEED = {"v100": 1.0, "k80": 0.25}
 STANDING = PriceConditions(carry_forward=True, rank_per_gpu=True)
@@ -31,7 +23,7 @@ def run_of(
 ) -> JobCourse:
     """Return a run of as many days on a V100, up to the last day that has a price."""
     conditions = conditions or PriceConditions()
-    (strategy,) = [each for each in LADDER if each.name == name]
+    (strategy,) = [strategy for strategy in LADDER if strategy.name == name]
     market = market_of(prices)
     table = daily_prices(market, market[0].time.date(), conditions)
     speeds = np.array([SPEED[offer.gpu_type] for offer in table.offers])
@@ -53,8 +45,8 @@ def test_of_several_prices_of_a_day_the_lowest_is_chosen_and_the_last_is_followe
     for conditions, paid in ((PriceConditions(), 0.5 + 0.5 + 2.0), (STANDING, 1.0 + 1.0 + 2.0)):
         table = daily_prices(quotes[::-1], quotes[-1].time.date(), conditions)
         chosen = choices(BASELINE, table, np.ones(1), "v100")
-        found = run(BASELINE, chosen, table, np.ones(1), 0, 3 * 86400.0, conditions)
-        assert found.dollars == pytest.approx(24 * paid)
+        course = run(BASELINE, chosen, table, np.ones(1), 0, 3 * 86400.0, conditions)
+        assert course.dollars == pytest.approx(24 * paid)
 
 
 def test_after_the_last_day_the_last_price_stays() -> None:
@@ -132,10 +124,7 @@ dollars = st.floats(0.1, 10.0)
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.lists(st.tuples(dollars, dollars, dollars), min_size=2, max_size=8),
-    st.floats(0.2, 9.0),
-)
+@given(st.lists(st.tuples(dollars, dollars, dollars), min_size=2, max_size=8), st.floats(0.2, 9.0))
 def test_moving_free_of_charge_is_never_dearer_than_staying(
     rows: list[tuple[float, ...]], days: float
 ) -> None:
@@ -149,8 +138,8 @@ def test_moving_free_of_charge_is_never_dearer_than_staying(
 
 
 def test_strategies_that_need_another_cloud_are_left_out() -> None:
-    found = Study(market_of({ZONE_A: [1.0]}), {"net": SPEED}, starts=(0, 1))
-    assert [each.name for each in found.strategies] == ["baseline", "gpu_type", "packed"]
+    study = Study(market_of({ZONE_A: [1.0]}), {"net": SPEED}, starts=(0, 1))
+    assert [strategy.name for strategy in study.strategies] == ["baseline", "gpu_type", "packed"]
     both = Study(market_of({ZONE_A: [1.0], AZURE: [1.0]}), {"net": SPEED}, starts=(0, 1))
     assert MULTI_CLOUD in both.strategies
 
@@ -158,9 +147,9 @@ def test_strategies_that_need_another_cloud_are_left_out() -> None:
 def test_reductions_are_of_mean_costs() -> None:
     """Two start days: 24 + 48 dollars of the baseline, 24 + 24 of the strategy."""
     market = market_of({ZONE_A: [1.0, 2.0], AZURE: [1.0, 1.0]})
-    found = Study(market, {"net": SPEED}, starts=(0, 2))
-    assert found.first_and_last_start == (FIRST.date(), FIRST.date().replace(day=2))
-    ratios = {each.strategy: each.reduction for each in found.reductions([1.0])}
+    study = Study(market, {"net": SPEED}, starts=(0, 2))
+    assert study.first_and_last_start == (FIRST.date(), FIRST.date().replace(day=2))
+    ratios = {row.strategy: row.reduction for row in study.reductions([1.0])}
     assert ratios["baseline"] == ratios["packed"] == 1.0
     assert ratios["preemption"] == pytest.approx(72 / 48)
 

@@ -21,8 +21,8 @@ from cluster.small_clusters import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_line_errors import raises_line
 from outcome_check import check_outcome
-from told import told
 
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Demand
@@ -78,9 +78,9 @@ def test_gavels_published_completion_times(row: dict[str, str]) -> None:
 
 
 def test_two_jobs_on_one_gpu_by_hand() -> None:
-    """They take turns: 0 runs rounds 0, 2, 4 and 1 rounds 1, 3; then each has what is left."""
+    """They take turns: 0 runs rounds 0, 2, 4 and 1 rounds 1, 3; then each does its last steps."""
     outcome = on_first(jobs_of((0.0, 1000.0), (0.0, 500.0)))
-    assert [one.finish_s for one in outcome.jobs] == [360 * 3 + 140 + 280, 360 * 3 + 140]
+    assert [job.finish_s for job in outcome.jobs] == [360 * 3 + 140 + 280, 360 * 3 + 140]
     assert outcome.figures["average_jct_s"] == (1500 + 1220) / 2
     assert outcome.figures["makespan_s"] == 1500
     assert outcome.figures["utilisation"] == 1
@@ -147,12 +147,12 @@ def test_the_isolated_split_takes_the_types_in_gavels_order() -> None:
     outcome = simulate_cluster(jobs, cluster, throughputs, policy_of("isolated"), SimulationOptions())
     ends_s = (13714.32, 10335.0, 9463.62, 22767.22, 12855.05, 22679.33, 25560.95, 24660.56, 14820.56)
     expected_s = [*ends_s, 23224.29, 22124.95, 22122.56]
-    assert [one.finish_s for one in outcome.jobs] == pytest.approx(expected_s, abs=0.011)
+    assert [job.finish_s for job in outcome.jobs] == pytest.approx(expected_s, abs=0.011)
 
 
 def test_a_round_ends_with_its_last_job_and_idle_time_is_skipped() -> None:
     outcome = on_first(jobs_of((0.0, 100.0), (5000.0, 50.0), (5001.0, 20.0)), GpuCluster({"v100": 2}))
-    assert [one.finish_s for one in outcome.jobs] == [100.0, 5050.0, 5070.0]
+    assert [job.finish_s for job in outcome.jobs] == [100.0, 5050.0, 5070.0]
     assert outcome.decided_s.tolist() == [0.0, 100.0, 5000.0, 5050.0]  # the last as nobody else comes
 
 
@@ -177,8 +177,8 @@ def test_money_energy_and_shared_gpus() -> None:
 def test_finish_time_ratio_by_hand() -> None:
     """On its half of a GPU a job takes twice as long; job 1 has all of it in its last round."""
     outcome = on_first(jobs_of((0.0, 3600.0), (0.0, 3600.0)))
-    assert [one.jct_s for one in outcome.jobs] == [6840, 7200]
-    assert [one.isolated_s for one in outcome.jobs] == [7200, 2 * 3240 + 360]
+    assert [job.jct_s for job in outcome.jobs] == [6840, 7200]
+    assert [job.isolated_s for job in outcome.jobs] == [7200, 2 * 3240 + 360]
     assert outcome.figures["average_finish_time_ratio"] == pytest.approx((6840 / 7200 + 7200 / 6840) / 2)
 
 
@@ -187,9 +187,9 @@ def test_a_window_ends_the_run_and_bounds_the_averages() -> None:
     outcome = simulate_cluster(endless, ONE, RATE_1, OnFirstType(), replace(KEPT, window=(5, 8), reset_s=0.0))
     assert len(outcome.measured) == 3
     assert outcome.figures["average_jct_s"] == pytest.approx(
-        np.mean([one.jct_s for one in outcome.jobs[5:8]])
+        np.mean([job.jct_s for job in outcome.jobs[5:8]])
     )
-    assert all(one.is_done for one in outcome.measured)
+    assert all(job.is_done for job in outcome.measured)
 
 
 @dataclass
@@ -218,10 +218,7 @@ def test_idle_gpus_run_what_has_no_share_unless_they_must_not() -> None:
         def allocate(self, demand: Demand) -> Allocation:
             return Allocation(demand, (demand.configurations.gpu_type == 1).astype(float), 0.0)
 
-    for options, jct_s in (
-        (SimulationOptions(), 200.0),
-        (SimulationOptions(types_in_turn=False), 100.0),
-    ):
+    for options, jct_s in ((SimulationOptions(), 200.0), (SimulationOptions(types_in_turn=False), 100.0)):
         outcome = simulate_cluster(jobs_of((0.0, 100.0)), cluster, RATE_1, OnV100(), options)
         assert outcome.figures["average_jct_s"] == jct_s
 
@@ -264,7 +261,7 @@ def test_progress() -> None:
 )
 def test_wrong_input_is_one_line(jobs: list[Job], options: dict[str, object], message: str) -> None:
     for trace in (jobs, iter(jobs)):
-        with told(ClusterError, match=message):
+        with raises_line(ClusterError, match=message):
             simulate_cluster(trace, ONE, RATE_1, OnFirstType(), SimulationOptions(**options))  # type: ignore[arg-type]
 
 
@@ -282,17 +279,9 @@ def test_wrong_options_are_one_line(options: dict[str, object], message: str) ->
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([(0.0, 0.0), (30.0, 7.5)]),
-)
+@given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from([(0.0, 0.0), (30.0, 7.5)]))
 def test_drawn_simulations_keep_all_rules(
-    seed: int,
-    shares_space: bool,
-    types_in_turn: bool,
-    costs_s: tuple[float, float],
+    seed: int, shares_space: bool, types_in_turn: bool, costs_s: tuple[float, float]
 ) -> None:
     random = Random(seed)
     names = ("v100", "k80", "p4")[: random.randint(1, 3)]

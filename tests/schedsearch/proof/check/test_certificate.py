@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_line_errors import raises_line
 from oracles import min_period
 from places import ROOT
 from strategies import placements as random_placements
 from strategies import tight, with_transient
-from told import told
 
 from placements import Block, Kind, Placement
 from placements.forms.texts import write_json
@@ -50,7 +50,7 @@ def test_the_proofs_of_several_micro_batches_are_proved_again() -> None:
     report = check(certificate)
     assert report.optimal
     assert "any number" not in report.claims[-1].text
-    with told(CertificateError, match="bound: 7 ms per micro-batch does not follow for 3 micro-batches per"):
+    with raises_line(CertificateError, has="bound: 7 ms per micro-batch does not follow for 3 micro-batch"):
         check(replace(certificate, sizes=(1, 2, 3)))
 
 
@@ -255,7 +255,7 @@ def test_forged_certificates_are_rejected_in_one_line(
     kind: str, genuine: Callable[[Placement], Certificate]
 ) -> None:
     placement, forge, message = FORGED[kind]
-    with told(CertificateError, match=message):
+    with raises_line(CertificateError, match=message):
         check(forge(genuine(placement)))
 
 
@@ -335,5 +335,5 @@ def test_wrong_certificates_in_files(result: Answer, tmp_path: Path) -> None:
         ({"repetend": None}, "repetend: None is not a mapping; there is a certificate"),
     ):
         path = write_json(tmp_path / "schedule.json", data | change)
-        with told(ScheduleFileError, f"{path}: ", match=message):
+        with raises_line(ScheduleFileError, f"{path}: ", match=message):
             read_claims(path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from modes_and_streams import CASES, at_random
-from told import told
+from one_line_errors import raises_line
 
 from experiments.benchmarks.inputs.made_placements import recomputing
 from placements import Placement
@@ -33,20 +33,20 @@ PLACEMENTS = CASES | {f"at random {seed}": at_random(seed) for seed in range(2)}
 
 
 def certified(placement: Placement, **options: Any) -> Certificate:
-    found = search(placement, 4, objectives=["period"], work_limit=30, **options)
-    return certificate_of(placement, found)
+    answer = search(placement, 4, objectives=["period"], work_limit=30, **options)
+    return certificate_of(placement, answer)
 
 
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))
 def test_the_proof_of_each_small_placement_is_proved_again(name: str) -> None:
-    """And not that of a tick less, nor a refutation of what there is."""
+    """A period of a tick less is not proved, and no period that exists is refuted."""
     placement = PLACEMENTS[name]
-    found = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
-    if found.repetend is None:
+    result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"], work_limit=30)
+    if result.repetend is None:
         answer, _, _ = find_starts(placement, 1, 12, 60)
-        assert (found.status, answer) == (Status.INFEASIBLE, False)
+        assert (result.status, answer) == (Status.INFEASIBLE, False)
         return
-    certificate = certificate_of(placement, found)
+    certificate = certificate_of(placement, result)
     assert check(certificate).optimal
     data = json.loads(json.dumps(certificate_to_dict(certificate)))
     assert certificate_from_dict(data, placement, certificate.repetend) == certificate
@@ -88,7 +88,7 @@ def test_wrong_modes_and_prices_are_refused() -> None:
         (with_reason(certificate, replace(free, lanes={1: 1})), "a price is of no stream"),
         (with_reason(certificate, Load(0, "copy_in")), "load: there is no device 0 copy_in"),
     ):
-        with told(CertificateError, match=message):
+        with raises_line(CertificateError, match=message):
             check(wrong)
 
 

@@ -21,7 +21,7 @@ from schedsearch.searches.search import search
 @settings(max_examples=30, deadline=None)
 @given(small_problems())
 def test_all_orders_show_just_the_least_makespan(problem: tuple[Placement, int]) -> None:
-    """That it is no less, but not that it is more; with transfers neither need be seen."""
+    """All orders prove that it is no less, not that it is more; with transfers neither must be proved."""
     placement, n = problem
     least = min_makespan(placement, n)
     if least is not None:

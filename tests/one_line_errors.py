@@ -1,4 +1,4 @@
-"""Errors that a user is told of: one line each."""
+"""Assertions on errors for users: each is one line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 
 @contextmanager
-def told(error: type[Exception], begins: str = "", match: str = "", has: str = "") -> Iterator[None]:
-    """Expect an error of one line, which begins so, matches a pattern and has a text."""
+def raises_line(error: type[Exception], begins: str = "", match: str = "", has: str = "") -> Iterator[None]:
+    """Expect an error of one line: its begin, a pattern that it matches, a text that it contains."""
     with pytest.raises(error, match=match or None) as caught:
         yield
     line = str(caught.value)
