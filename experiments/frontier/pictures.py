@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -66,13 +67,14 @@ def _timeline(
 def _frontier(tuned: EnergyResult) -> Drawing:
     frontier, plan, maximum = tuned.frontier, tuned.plan, tuned.frontier.all_maximum
     until_ms = tuned.compared_until_ms(plan)
-    points = [(each.time_ms, each.energy_mj) for each in frontier.plans]
-    alone = [(each.time_ms, each.energy_mj) for each in frontier.without_straggler]
+    points, alone, [chosen], [highest] = map(
+        _points, (frontier.plans, frontier.without_straggler, [plan], [maximum])
+    )
     return lambda axes: plot_frontier.draw_frontier(
         alone,
-        (maximum.time_ms, maximum.energy_mj),
+        highest,
         axes,
-        chosen=(plan.time_ms, plan.energy_mj),
+        chosen=chosen,
         deadline_ms=tuned.deadline_ms,
         lower_bound=[(each.time_ms, each.lower_bound_mj) for each in frontier.plans],
         until=(
@@ -81,10 +83,13 @@ def _frontier(tuned: EnergyResult) -> Drawing:
         ),
         stragglers=[point for point in points if point not in alone],
         others={
-            BASELINE_TITLES[name]: [(each.time_ms, each.energy_mj) for each in plans]
+            BASELINE_TITLES[name]: _points(plans)
             for name, plans in tuned.baselines.items()
             if name != "all_maximum"
         },
-        title="Time-energy frontier of one iteration"
-        + (", of placeholder costs" if tuned.costs.placeholder else ""),
+        title="Time and energy of one iteration" + " (placeholder costs)" * tuned.costs.placeholder,
     )
+
+
+def _points(plans: Iterable[FrequencyPlan]) -> list[plot_frontier.TimeEnergy]:
+    return [(plan.time_ms, plan.energy_mj) for plan in plans]

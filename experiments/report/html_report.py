@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -56,33 +55,26 @@ class Picture:
         """The bytes as text."""
         return base64.b64encode(self.png).decode("ascii")
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height in pixels, from the PNG's first chunk."""
-        assert self.png.startswith(b"\x89PNG\r\n\x1a\n"), "a picture is a PNG file"
-        width, height = struct.unpack(">II", self.png[16:24])
-        return width, height
-
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under its own heading: a sentence, a panel, a table, pictures, fixed-width text.
+    """A part of the page under its own heading: a sentence, a panel, pictures, tables and notes.
 
     Attributes:
         title: The heading.
-        facts: Rows of the table.
+        facts: Rows of a table of facts.
         pictures: In order.
-        text: Shown line by line as it is, such as `schedsearch.picture.picture`.
-        introduction: A sentence below the heading.
-        panel: What the page's program shows there, by the name that it knows; empty for nothing.
+        text: Notes below the tables, a paragraph for each line.
+        panel: Panel that the page's program fills, by its name; empty for none.
+        rows: Rows of a table with several columns, the heads first.
     """
 
     title: str
     facts: tuple[Fact, ...] = ()
     pictures: tuple[Picture, ...] = ()
     text: str = ""
-    introduction: str = ""
     panel: str = ""
+    rows: Sequence[Sequence[str]] = ()
 
 
 FILES = (

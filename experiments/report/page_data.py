@@ -182,20 +182,17 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
     points = {name: sorted(costs[name], key=by_clock) for name in schedule.placement.runs}
     every = [point for some in points.values() for point in some]
     number_of = {name: i for i, name in enumerate(points)}
-    maximum, energy = plans.frontier.all_maximum, plans.frontier.energy_next_to
     alone = {id(plan) for plan in plans.frontier.without_straggler}
     kind = np.uint8 if max(map(len, points.values())) < 2**8 else np.uint16
     return {
         "time_ms": [plan.time_ms for plan in shown],
         "energy_mj": [plan.energy_mj for plan in shown],
         "saving": [plans.frontier.saving(plan) for plan in shown],
-        "until_ms": [max(plan.time_ms, maximum.time_ms) for plan in shown],
-        "highest_mj": [energy(maximum, max(plan.time_ms, maximum.time_ms)) for plan in shown],
+        "until_ms": [max(plan.time_ms, plans.frontier.all_maximum.time_ms) for plan in shown],
         "training": [str(plans.frontier.training_figures(plan)) for plan in shown],
         "is_alone": [id(plan) in alone for plan in shown],
         "num_plans": len(plans.frontier.plans),
         "chosen": shown.index(plans.chosen),
-        "device": plans.profile.device,
         "blocking_power_w": plans.frontier.blocking_power_w,
         "clock_mhz": np.array([point.clock_mhz for point in every], dtype=np.float64),
         "time_of_point_ms": np.array([point.time_ms for point in every], dtype=np.float64),

@@ -19,7 +19,7 @@ from experiments.frontier.task import check_energy_on, search_and_tune
 from experiments.report.html_report import Section
 from experiments.report.result import Result
 from experiments.run import measured_run
-from experiments.run.beside import beside_table, in_words, rows_beside
+from experiments.run.beside import beside_lines, beside_table, in_words, rows_beside
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
 from experiments.run.resumed import KeptOptions, options_of, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
@@ -135,15 +135,15 @@ def run_result(
         utilisation = measured_run.save_trace(measurement.records, on, output_directory(), plan, found.costs)
     rows = rows_beside(options.placement, problem, found, tuned)
     proved = found.searched.proved if found.searched else "made by hand"
-    beside = beside_table(rows)
-    brought = in_words(rows, proved) if beside else ""
+    table, notes = beside_table(rows)
+    brought = in_words(rows, proved) if table else ""
     run = measured_run.run_section(measurement, utilisation)
     page = partial(
         write_page,
         found,
         tuned,
         summary=[measured_run.equality(measurement)],
-        before=[Section("Beside usual schedules", text="\n".join(beside))] * bool(beside),
+        before=[Section("Beside usual schedules", text="\n".join(notes), rows=table)] * bool(table),
         after=[run],
         brought=brought,
     )
@@ -156,7 +156,7 @@ def run_result(
         sentences=[
             *(f"{name:<12}{shown.get(name, 'none')}" for name in names),
             *energy,
-            *beside,
+            *beside_lines(table, notes),
             *textwrap.wrap(brought, 79),
         ],
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.search.results import SearchStepResult
+from placements import Placement
 from schedsearch.figures import memory
-from schedsearch.figures.canvas import COLUMN_INCHES, save_drawing, save_widths
-from schedsearch.figures.comparison import draw_timelines, title_of
+from schedsearch.figures.canvas import NARROW_INCHES, image, save_drawing
+from schedsearch.figures.comparison import draw_timelines, save_timelines, title_of
+from schedsearch.schedule import Instance, as_soon_as_possible
 
 
 def draw_schedule(found: SearchStepResult, directory: Path) -> None:
@@ -16,10 +18,22 @@ def draw_schedule(found: SearchStepResult, directory: Path) -> None:
     draw_memory(found, directory / "memory")
 
 
+def draw_placement(placement: Placement) -> bytes:
+    """Return a PNG of one micro-batch alone on a placement, each block in its first mode."""
+    placement = placement.per_micro_batch
+    orders: list[list[Instance]] = [[] for _ in placement.lanes]
+    for block in placement.topological_order:
+        for lane in placement.lanes_of(block):
+            orders[lane].append((block.name, 0))
+    chosen = [(0,) * len(placement.decisions)] * bool(placement.decisions)
+    alone = as_soon_as_possible(placement, 1, orders, chosen)
+    title = f"one micro-batch alone on {placement.name}: {placement.ms(alone.makespan):,.6g} ms"
+    return image(draw_timelines({title: alone}, NARROW_INCHES), "png")
+
+
 def draw_timeline(found: SearchStepResult, path: Path) -> None:
     """Draw the timeline of a schedule."""
-    timelines = {title_of(found.schedule): found.schedule}
-    save_widths(draw_timelines(timelines), draw_timelines(timelines, COLUMN_INCHES), path)
+    save_timelines({title_of(found.schedule): found.schedule}, path)
 
 
 def draw_memory(found: SearchStepResult, path: Path) -> None:

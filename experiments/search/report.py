@@ -2,69 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.report.html_report import Fact, Section, html_report
-from experiments.report.page_data import PageData
+from experiments.report.html_report import Fact, Picture, Section, html_report
+from experiments.report.page_data import PageData, PagePlans
 from experiments.search.results import SearchStepResult
-from experiments.search.search_step import beside_best_by_hand, micro_batches_in_words, schedule_facts
-from schedsearch.picture import picture, shortened
+from experiments.search.search_step import (
+    beside_best_by_hand,
+    in_ms,
+    listed,
+    micro_batches_in_words,
+    peak,
+    schedule_facts,
+)
+from schedsearch.core.answer import Answer
+from schedsearch.energy import FrequencyPlan
 
 LISTED = (".csv", ".json", ".py", ".yaml")
 """Endings of the files that reports list; `docs/files.md` says what is in each."""
 
 
-def search_page(found: SearchStepResult, directory: Path, written: Collection[str] = ()) -> str:
-    """Return the page of a schedule that was searched or made by hand.
+def schedule_page(
+    found: SearchStepResult,
+    files: Sequence[Fact],
+    plans: PagePlans | None = None,
+    others: Mapping[str, Sequence[FrequencyPlan]] | None = None,
+    *,
+    summary: Sequence[Fact] = (),
+    before: Sequence[Section] = (),
+    after: Sequence[Section] = (),
+    brought: str = "",
+) -> str:
+    """Return the page of a schedule that was searched or made by hand, and of its plans.
 
     Args:
         found: Result of the search.
-        directory: Directory of the output.
-        written: Names of files that will be there.
+        files: Links to the files.
+        plans: Plans of the schedule; None for none.
+        others: Plans that the frontier is drawn beside, by their titles.
+        summary: Facts at the top, behind those of the schedule.
+        before: Sections before those of the schedule.
+        after: Sections behind those of the schedule.
+        brought: First sentence; empty for what is proved.
     """
     from experiments.report.drawings import page_program  # takes half a second to load
     from schedsearch.figures.comparison import title_of
 
-    data = PageData({title_of(found.schedule): found.schedule}, found.memory_unit, progress=found.progress)
+    title = found.placement.name if plans else title_of(found.schedule)
+    data = PageData({title: found.schedule}, found.memory_unit, plans, found.progress)
+    proved = found.searched.proved if found.searched else "made by hand"
+    if found.by_hand:
+        proved += f". It takes {beside_best_by_hand(found.schedule, found.by_hand, found.memory_unit)}"
+    number = micro_batches_in_words(found.placement, found.schedule.num_micro_batches)
+    facts = _schedule_facts(found)
+    sections = Section("Timeline", panel="timeline"), Section("Schedule", facts)
+    at_top = [fact for fact in facts if fact.label in ("Repetend", "Makespan", "Bubble")]
     return html_report(
-        report_title(found),
-        [*schedule_sections(found), Section("Files", file_facts(directory, written))],
-        summary=found_facts(found),
-        introduction=introduction(found),
-        program=page_program(data),
+        f"{found.placement.name} on {found.placement.num_devices} devices, {number}",
+        [*before, _search_section(found), *sections, *after, Section("Files", tuple(files))],
+        summary=(*at_top, *summary),
+        introduction=f"{brought or f'The schedule: {proved}.'}\n{found.costs.in_sentences}",
+        program=page_program(data, others),
     )
 
 
-def report_title(found: SearchStepResult) -> str:
-    """Return the heading: the placement, its devices and its micro-batches."""
-    number = micro_batches_in_words(found.placement, found.schedule.num_micro_batches)
-    return f"{found.placement.name} on {found.placement.num_devices} devices, {number}"
+_PROCEDURES = ("procedure", "objective", "work (about s)", "improvements", "gain")
 
 
-def introduction(found: SearchStepResult, brought: str = "") -> str:
-    """Return the result of the search, and in a second sentence the sources of its costs.
+def _search_section(found: SearchStepResult) -> Section:
+    """Return the question of the search, its procedures and bounds, and the schedule that was chosen."""
+    from experiments.search.pictures import draw_placement  # loads matplotlib
 
-    Args:
-        found: The schedule.
-        brought: The first sentence; empty for what is proved.
-    """
-    proved = found.searched.proved if found.searched else "made by hand"
-    if found.by_hand:
-        how = beside_best_by_hand(found.schedule, found.by_hand, found.memory_unit)
-        proved += f". It takes {how}"
-    return f"{brought or f'The schedule: {proved}.'}\n{found.costs.in_sentences}"
-
-
-def schedule_sections(found: SearchStepResult) -> list[Section]:
-    """Return the timeline, and the facts of the schedule."""
-    text = "\n".join(shortened(picture(found.schedule, max_columns=120).splitlines()))
-    panel = "progress" if found.progress else ""
-    return [
-        Section("Timeline", panel="timeline"),
-        Section("Schedule", _schedule_facts(found), text=text, panel=panel),
+    placement, schedule, result = found.placement, found.schedule, found.searched
+    memory = f"{listed(placement.memory)} {found.memory_unit or 'units'}" if placement.memory else "none"
+    facts = [
+        Fact("Placement", placement.name, f"{placement.num_devices} devices, {len(placement.blocks)} blocks"),
+        Fact("Micro-batches", str(schedule.num_micro_batches)),
+        Fact("Memory limit", memory, "of each device"),
+        *(_course(found, result) if result else ()),
     ]
+    for name, best in [*found.by_hand.items()][:1]:
+        note = f"{peak(best, found.memory_unit)}; best of {len(found.by_hand)} that fit"
+        facts.append(Fact("Best by hand", f"{name}, {in_ms(best.placement, best.makespan)}", note))
+    origin, why = "searched" if result else "made by hand", ""
+    if found.selection:
+        origin = found.selection.origin_of(found.selection.chosen.best)
+        why = "needs the least energy until the deadline"
+    facts.append(Fact("Chosen schedule", f"{origin}, {in_ms(placement, schedule.makespan)}", why))
+    picture = Picture(draw_placement(placement), "The blocks of one micro-batch on their devices")
+    rows = [
+        (row.name, str(row.objective), f"{row.work:.2f}", str(row.improvements), f"{row.gain:.1%}")
+        for row in (result.strategies if result else ())
+    ]
+    panel = "progress" if found.progress else ""
+    return Section("Search", tuple(facts), (picture,), panel=panel, rows=[_PROCEDURES, *rows] if rows else ())
+
+
+def _course(found: SearchStepResult, result: Answer) -> Iterator[Fact]:
+    """Yield the objectives, the limits, the proof, and the shortest schedule beside its lower bound."""
+    if (options := found.options) is not None:
+        limits = (options.work_limit, "units of work"), (options.limit_s, "s")
+        texts = [f"{limit:g} {unit}" for limit, unit in limits if limit and math.isfinite(limit)]
+        objectives = options.objectives if result.repetend else options.objectives[-1:]
+        yield Fact("Objectives", ", ".join(objectives), "in this order")
+        yield Fact("Limit", " or ".join(texts), f"ended by: {result.ended_by}")
+    queries = f"{result.queries} queries of the solver in {result.seconds:.2f} s"
+    if result.repetend is not None:
+        ends = dict.fromkeys((str(result.sizes[0]), str(result.sizes[-1])))
+        sizes = "any number of" if result.period_bound <= result.universal_bound else " to ".join(ends)
+        queries += f"; the bound on the period holds for repetends of {sizes} micro-batches"
+    yield Fact("Proved", result.proved, queries)
+    if result.schedule is not None:
+        bound = f"lower bound {in_ms(found.placement, result.makespan_bound)}"
+        yield Fact("Shortest schedule", in_ms(found.placement, result.schedule.makespan), bound)
 
 
 def file_facts(directory: Path, written: Collection[str] = ()) -> tuple[Fact, ...]:
@@ -74,23 +127,7 @@ def file_facts(directory: Path, written: Collection[str] = ()) -> tuple[Fact, ..
     return tuple(Fact(Path(each).stem, each, link=each) for each in files if each.endswith(LISTED))
 
 
-def found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
-    """Return the facts of the schedule that stand at the top."""
-    return tuple(fact for fact in _schedule_facts(found) if fact.label in ("Repetend", "Makespan", "Bubble"))
-
-
 def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
-    """Return the facts of the schedule, as in the terminal, behind the proof."""
-    result = found.result
-    facts = schedule_facts(found.schedule, result, found.memory_unit)
-    shown = tuple(replace(fact, label=fact.label.capitalize()) for fact in facts)
-    if result is None:
-        return (Fact("Made by", "hand"), *shown)
-    queries = f"{result.queries} queries in {result.seconds:.2f} s"
-    if result.repetend is not None:
-        first, last, several = result.sizes[0], result.sizes[-1], len(result.sizes) > 1
-        sizes = f"{first} to {last} micro-batches" if several else f"{first} micro-batch{'es' * (first != 1)}"
-        if result.period_bound <= result.universal_bound:
-            sizes = "any number of micro-batches"
-        queries += f"; the bound on the period is of {sizes}"
-    return (Fact("Proved", result.proved, queries), *shown)
+    """Return the facts of the schedule, as in the terminal."""
+    facts = schedule_facts(found.schedule, found.result, found.memory_unit)
+    return tuple(replace(fact, label=fact.label.capitalize()) for fact in facts)

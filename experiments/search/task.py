@@ -18,8 +18,9 @@ def task(options: SearchCommandOptions) -> Result:
     if result.interrupted:
         return result
     from experiments.search.pictures import draw_memory, draw_timeline  # loads matplotlib
-    from experiments.search.report import search_page
+    from experiments.search.report import file_facts, schedule_page
 
-    page = search_page(found, output_directory(), {*result.files, *(f"{name}.csv" for name in result.tables)})
+    written = {*result.files, *(f"{name}.csv" for name in result.tables)}
+    page = schedule_page(found, file_facts(output_directory(), written))
     pictures = {"timeline": partial(draw_timeline, found), "memory": partial(draw_memory, found)}
     return replace(result, files=dict(result.files) | {"report.html": page}, pictures=pictures)

@@ -71,7 +71,7 @@ def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_ylim(0, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        legend_below(figure, handles, columns=1 if is_narrow(figure) else None)
+        legend_below(figure, handles)
     return figure
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from schedsearch.baselines.structure import pipelines
 from schedsearch.figures.canvas import (
+    COLUMN_INCHES,
     NARROW_INCHES,
     Figure,
     legend_below,
     panels_in,
     rows_inches,
+    save_widths,
     small_points,
 )
 from schedsearch.figures.timeline import kind_handles, timeline
@@ -50,6 +53,11 @@ def draw_timelines(schedules: Mapping[str, Schedule], width: float = _WIDTH) -> 
         legend_below(figure, list(legend.values()))
         figure.set_figheight(size[1])
     return figure
+
+
+def save_timelines(schedules: Mapping[str, Schedule], path: Path) -> None:
+    """Write the timelines of schedules, wide and for a column."""
+    save_widths(draw_timelines(schedules), draw_timelines(schedules, COLUMN_INCHES), path)
 
 
 def title_of(schedule: Schedule) -> str:

@@ -213,5 +213,7 @@ def test_five_schedules_have_titles_of_their_own_and_a_strip_of_memory_each(tmp_
         press(opened, "all devices")
         assert opened.evaluate(f"{FIGURE}('held-areas').data.xs.length") == 40
         opened.resize(390, 844)
-        until(opened, f"{FIGURE}('titles').data.text[1] === 'schedule 1: 1 ms'")
+        until(opened, f"{FIGURE}('titles').data.text.length === 10")
+        lines = opened.evaluate(f"{FIGURE}('titles').data.text")
+        assert lines[2:4] == ["schedule 1 (of eight devices in a", "v_shape): 1 ms"]
         assert not opened.complaints

@@ -32,12 +32,14 @@ from experiments.report.html_report import Fact, Section
 from experiments.report.page_data import PageData, PagePlans
 from experiments.run import measured_run as run_report
 from experiments.search import report as search_report
+from experiments.search.options import SearchOptions
 from placements.stages.stage_chain import StageChain
 from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
 from schedsearch.comparison.rows import ComparedRow
 from schedsearch.comparison.rows import Comparison as ComparedSchedules
-from schedsearch.core.answer import Status
+from schedsearch.core.answer import EndedBy, Status, StrategyWork
+from schedsearch.core.objective import Objective
 
 Told = list[tuple[str, str, str]]
 
@@ -49,6 +51,8 @@ class Written:
         self.summary: Told = []
         self.introduction = ""
         self.sections: dict[str, Told] = {}
+        self.tables: dict[str, list[Sequence[str]]] = {}
+        self.notes: dict[str, str] = {}
         self.good: dict[str, bool | None] = {}
         self.program: Any = None
 
@@ -57,6 +61,8 @@ class Written:
         self.summary = list(self._told(more.get("summary", ())))
         self.introduction = more.get("introduction", "")
         self.sections = {each.title: list(self._told(each.facts)) for each in sections}
+        self.tables = {each.title: list(each.rows) for each in sections}
+        self.notes = {each.title: each.text for each in sections}
         self.program = more.get("program")
         return path
 
@@ -69,8 +75,8 @@ class Written:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     page = Written()
-    for module in (frontier_report, run_report):
-        monkeypatch.setattr(module, "write_report", page.write)
+    monkeypatch.setattr(run_report, "write_report", page.write)
+    monkeypatch.setattr(frontier_report, "write_text", lambda path, text: path)
     for module in (search_report, comparison_report):
         monkeypatch.setattr(module, "html_report", partial(page.write, Path()))
     monkeypatch.setattr(drawings, "page_program", lambda *given: given)
@@ -100,7 +106,6 @@ def test_a_report_of_a_frontier_tells_ms_joules_and_shares(written: Written, tmp
     )
     holds(
         written.sections["Schedule"],
-        ("Made by", "hand"),
         ("Makespan", "24.5 ms"),
         ("Peak memory", "6, 4 of 8, 5 units of 512 MiB"),
     )
@@ -144,7 +149,7 @@ def test_a_report_tells_the_range_of_a_blocking_power_and_a_placeholder(
 
 def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_path: Path) -> None:
     found = replace(FOUND, result=RESULT, memory_unit="")
-    search_report.search_page(found, tmp_path)
+    search_report.schedule_page(found, ())
     facts = (
         (
             "Repetend",
@@ -158,9 +163,11 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
     proved = (
         "Proved",
         "not proved",
-        "7 queries in 1.50 s; the bound on the period is of 1 to 3 micro-batches",
+        "7 queries of the solver in 1.50 s; the bound",
+        "holds for repetends of 1 to 3 micro-batches",
     )
-    holds(written.sections["Schedule"], proved, *facts)
+    holds(written.sections["Search"], proved, ("Shortest schedule", "24.5 ms", "lower bound 23.5 ms"))
+    holds(written.sections["Schedule"], *facts)
     assert written.good["Repetend"] is False
     figures = found.figures
     assert figures["makespan_ms"] == figures["device_span_ms"] == 24.5
@@ -171,14 +178,45 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
 
 def test_what_is_proved_is_good(written: Written, tmp_path: Path) -> None:
     proved = replace(RESULT, status=Status.OPTIMAL, period_bound=32.0, makespan_bound=98)
-    search_report.search_page(replace(FOUND, result=proved), tmp_path)
+    search_report.schedule_page(replace(FOUND, result=proved), ())
     holds(
         written.summary,
         ("Repetend", "10 ms per micro-batch", "proved (bound 8 ms)"),
         ("Makespan", "24.5 ms", "proved (bound 24.5 ms)"),
     )
-    holds(written.sections["Schedule"], ("Proved", proved.proved, "is of any number of micro-batches"))
+    holds(written.sections["Search"], ("Proved", proved.proved, "of any number of micro-batches"))
     assert written.good["Makespan"] is True and written.good["Repetend"] is True
+
+
+def test_a_report_names_the_question_the_limits_and_the_procedures(written: Written) -> None:
+    works = (
+        StrategyWork("queries", Objective.PERIOD, 0.126, 2, 0.25),
+        StrategyWork("turns", Objective.MAKESPAN),
+    )
+    found = replace(
+        FOUND,
+        result=replace(RESULT, strategies=works, ended_by=EndedBy.WORK_LIMIT),
+        by_hand={"gpipe": SCHEDULE, "one_f_one_b": SCHEDULE},
+        options=SearchOptions(num_micro_batches=2, work_limit=5.0),
+    )
+    search_report.schedule_page(found, ())
+    holds(
+        written.sections["Search"],
+        ("Placement", "quarters", "2 devices, 4 blocks"),
+        ("Micro-batches", "2"),
+        ("Memory limit", "8, 5 units of 512 MiB"),
+        ("Objectives", "period, makespan"),
+        ("Limit", "5 units of work", "work limit"),
+        ("Best by hand", "gpipe, 24.5 ms", "6 units of 512 MiB", "best of 2"),
+        ("Chosen schedule", "searched, 24.5 ms"),
+    )
+    first, last = written.tables["Search"][1:]
+    assert first == ("queries", "period", "0.13", "2", "25.0%") and last[:4] == (
+        "turns",
+        "makespan",
+        "0.00",
+        "0",
+    )
 
 
 MEASUREMENT = Measurement(
@@ -258,18 +296,21 @@ def test_a_report_of_a_comparison_tells_each_column_with_its_unit(written: Writt
     stages = StageChain.__new__(StageChain)
     object.__setattr__(stages, "name", "a model")
     comparison_report.comparison_page(ComparedSchedules(4, rows), stages, COSTS)  # type: ignore[arg-type]
-    assert written.sections["one_f_one_b"] == [
-        ("Proved", "not proved", ""),
-        ("Makespan", "1,250.5 ms", ""),
-        ("Makespan bound", "1,100.25 ms", ""),
-        ("Bubble rate", "25.00%", ""),
-        ("Period per micro-batch", "99.5 ms", ""),
-        ("Device span", "1,200.75 ms", ""),
-        ("Peak memory", "6,144 MiB", ""),
-        ("Energy", "321.5 J", ""),
-    ]
-    assert written.sections["gpipe"] == [("Proved", "does not fit", "needs 2 GiB more")]
-    holds(written.sections["searched"], ("Makespan", "1,000.4 ms"), ("Search", "2.25 s"))
+    heads, first, second, last = written.tables["Schedules"]
+    assert dict(zip(heads, first, strict=True)) == {
+        "schedule": "one_f_one_b",
+        "makespan": "1,250.5 ms",
+        "bound": "1,100.25 ms",
+        "bubble": "25.0%",
+        "period": "99.5 ms",
+        "peak memory": "6,144 MiB",
+        "energy": "321.5 J",
+        "device span": "1,200.75 ms",
+        "search": "",
+        "proved": "not proved",
+    }
+    assert (second[0], second[-1], last[1], last[-2]) == ("gpipe", "does not fit", "1,000.4 ms", "2.25 s")
+    assert written.notes["Schedules"] == "gpipe: needs 2 GiB more"
     assert "searched takes 1,000.4 ms on m_shape (makespan proved)" in written.introduction
     won = f"{1 - 1000.4 / 1250.5:.1%} less than one_f_one_b, the best by hand, which takes 1,250.5 ms and "
     assert f"{won}6,144 MiB on v_shape." in written.introduction
@@ -298,7 +339,6 @@ def test_the_plans_of_a_page_are_compared_until_the_end_of_the_slower() -> None:
     plans = tree["plans"]
     assert plans["time_ms"] == [24.5, 28.0, 40.0, 24.5] and plans["energy_mj"][3] == MAXIMUM.energy_mj
     assert plans["until_ms"] == [24.5, 28.0, 40.0, 24.5]
-    assert plans["highest_mj"] == [9000.0, 9525.0, 9000.0 + 15.5 * 150, 9000.0]
     assert plans["saving"] == pytest.approx([0.1, 1 - 7600 / 9525, 1 - LATE.energy_mj / 11325, 0.0])
     assert plans["is_alone"] == [True, True, False, False]
     assert (plans["chosen"], plans["num_plans"], plans["blocking_power_w"]) == (1, 3, 50.0)
