@@ -67,8 +67,8 @@ _COLUMNS = {
 
 
 def table_of(rows: Sequence[ComparedRow], heads: Iterable[str] = _COLUMNS) -> list[list[str]]:
-    """Return the heads, and a row for each schedule; a cell without a figure is empty."""
-    table = [list(heads)]
+    """Return the heads of columns with some figure, and a row for each schedule; a cell may be empty."""
+    table = [[head for head in heads if any(getattr(row, _COLUMNS[head][0]) is not None for row in rows)]]
     for row in rows:
         values = ((getattr(row, name), form) for name, form in map(_COLUMNS.__getitem__, table[0]))
         table.append(["" if value is None else form.format(value) for value, form in values])

@@ -24,7 +24,6 @@ from experiments.report.page_data import PageData, PagePlans, packed
 from placements.streams import lane_name
 from schedsearch.energy import FrequencyPlan
 from schedsearch.figures.timeline import KIND_COLOR, KIND_NAME, SHARED_COLOR
-from schedsearch.schedule import Schedule
 
 ACCENT = "#0062A3"
 """Of what the reader has chosen: the point of the frontier, the block that was clicked."""
@@ -38,9 +37,6 @@ _LEFT_PX, _RIGHT_PX, _AXIS_PX = 60, 12, 52
 
 _BESIDE_NAME_PX, _LETTER_PX = 32, 6
 """Room on the left besides the names of rows, and for each of their letters."""
-
-_ROW_PX, _ROWS_PX, _MAX_ROWS_PX = (16, 30), 560, 2400
-"""Height of a row of the timeline, of all rows where that leaves a choice, and of all at most."""
 
 _MOST_ZOOM = 1e5
 """Times that the whole time axis may be magnified."""
@@ -64,20 +60,12 @@ def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] |
         "kinds": kinds,
         "palettes": {"micro_batch": Cividis256, "clock": Viridis256, "power": Plasma256},
         "half_row": HALF_ROW,
-        "row_px": _row_px(list(data.schedules.values())),
         "axis_px": _AXIS_PX,
     }
     # Bokeh's own script, without the parts that no figure here needs
     library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
     content = packed(data.tree() | {"items": items, "looks": looks})
     return PageProgram.of(library.read_text(encoding="utf-8"), content)
-
-
-def _row_px(schedules: Sequence[Schedule]) -> float:
-    """Return the height of a row in pixels."""
-    num_rows = len(schedules) + sum(len(schedule.placement.lanes) for schedule in schedules)
-    least, most = _ROW_PX
-    return min(max(_ROWS_PX / num_rows, least), most, _MAX_ROWS_PX / num_rows)
 
 
 _TEXT = {"text_color": _INK, "text_font": value(_FONT), "text_font_size": "12px", "text_baseline": "bottom"}
@@ -172,14 +160,9 @@ def _source(columns: str, name: str) -> ColumnDataSource:
     return ColumnDataSource({each: [] for each in columns.split()}, name=name)
 
 
-_BASELINE_LOOKS = (
-    ("#CC79A7", "diamond"),
-    ("#E69F00", "triangle"),
-    ("#56B4E9", "inverted_triangle"),
-    ("#666666", "x"),
-    ("#009E73", "plus"),
-)
-"""Colour and mark of what a frontier is compared with, as in `schedsearch.figures.frontier`."""
+_BASELINE_COLORS = ("#CC79A7", "#E69F00", "#56B4E9", "#666666", "#009E73")
+_BASELINE_MARKS = ("diamond", "triangle", "inverted_triangle", "x", "plus")
+"""Colours and marks of the baselines of a frontier, as in `schedsearch.figures.frontier`."""
 
 _MOST_MARKS = 30
 """Marks on the curve of one of them, of which some have a thousand points."""
@@ -202,7 +185,8 @@ def _frontier(plans: PagePlans, others: Mapping[str, Sequence[FrequencyPlan]]) -
     if later:
         looks = {"size": 5, "line_color": ACCENT, "fill_color": "#FFFFFF"}
         plot.scatter(*_points(later), **looks, legend_label="pays only next to a straggler")
-    for (title, some), (color, mark) in zip(others.items(), cycle(_BASELINE_LOOKS), strict=False):
+    looks = cycle(zip(_BASELINE_COLORS, _BASELINE_MARKS, strict=True))
+    for (title, some), (color, mark) in zip(others.items(), looks, strict=False):
         plot.line(*_points(some), line_color=color, line_width=1.0, legend_label=title)
         marked = _points(some[:: max(len(some) // _MOST_MARKS, 1)])
         plot.scatter(*marked, color=color, marker=mark, size=8, legend_label=title)

@@ -25,7 +25,7 @@ from experiments.run.resumed import KeptOptions, options_of, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.run.scripts import generate_scripts, planned_scripts, script_schedule, simulate_scripts
 from experiments.search.options import ProfileOptions
-from experiments.search.pictures import draw_schedule
+from experiments.search.pictures import draw_memory, draw_timeline
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import figures, search_and_save
@@ -58,7 +58,8 @@ def task(options: RunCommandOptions) -> Result:
         plans.show(directory)
     else:
         found = search_and_save(options, problem, directory)
-        draw_schedule(found, directory)
+        draw_timeline(found, directory / "timeline")
+        draw_memory(found, directory / "memory")
         log.info("%-12s%s", "clocks", "none planned; give options of energy or a profile for a plan")
     scripts, is_batch = directory / "scripts", problem.batch is not None
     generate_scripts(runtime, found, tuned, model, scripts, is_batch=is_batch)

@@ -12,12 +12,6 @@ from schedsearch.figures.comparison import draw_timelines, save_timelines, title
 from schedsearch.schedule import Instance, as_soon_as_possible
 
 
-def draw_schedule(found: SearchStepResult, directory: Path) -> None:
-    """Draw the timeline and the memory of a schedule at the times of its placement."""
-    draw_timeline(found, directory / "timeline")
-    draw_memory(found, directory / "memory")
-
-
 def draw_placement(placement: Placement) -> bytes:
     """Return a PNG of one micro-batch alone on a placement, each block in its first mode."""
     placement = placement.per_micro_batch

@@ -80,7 +80,7 @@ def _search_section(found: SearchStepResult) -> Section:
     memory = f"{listed(placement.memory)} {found.memory_unit or 'units'}" if placement.memory else "none"
     facts = [
         Fact("Placement", placement.name, f"{placement.num_devices} devices, {len(placement.blocks)} blocks"),
-        Fact("Micro-batches", str(schedule.num_micro_batches)),
+        Fact("Number", micro_batches_in_words(placement, schedule.num_micro_batches)),
         Fact("Memory limit", memory, "of each device"),
         *(_course(found, result) if result else ()),
     ]

@@ -3,6 +3,8 @@
 const MOST_RECTANGLES = 4000; // more than that are drawn as an image, a colour for each pixel
 const LINES_PER_ROW = 7; // of the image, the first left empty
 const TITLE_PX = 16; // height of a line of a title
+const ROW_PX = [16, 30]; // least and greatest height of a row
+const ROWS_PX = [560, 2400]; // height of all rows where a row's height leaves a choice, and at most
 
 class Timeline {
   /** Take the document with the figures, the two views, the schedules, their colours and the unit of memory. */
@@ -11,16 +13,23 @@ class Timeline {
     this.times = model("times");
     this.end_ms = this.times.end;
     this.titles = schedules.map((schedule) => schedule.title);
+    const count = schedules.reduce((sum, { num_rows }) => sum + num_rows + 1, 0);
+    this.rowHeight = Math.min(Math.max(ROWS_PX[0] / count, ROW_PX[0]), ROW_PX[1], ROWS_PX[1] / count);
     this.titleRows = 0;
     this.layOutBlocks();
     this.top = Math.max(1, ...schedules.flatMap((each) => [...each.peak, ...(each.capacity ?? [])]));
     this.marked = new Map(); // from schedule to a map from block to colour
     this.recolour();
     let isWaiting = false;
-    this.times.change.connect(() => {
+    const drawSoon = () => {
       if (!isWaiting) requestAnimationFrame(() => { isWaiting = false; this.draw(); });
       isWaiting = true;
-    });
+    };
+    this.times.change.connect(drawSoon);
+    for (const { model: plot } of Object.values(views)) { // known only when the figures are laid out
+      plot.properties.inner_width.change.connect(drawSoon);
+      plot.properties.inner_height.change.connect(drawSoon);
+    }
   }
 
   recolour() {
@@ -35,14 +44,14 @@ class Timeline {
 
   /** Give each schedule rows for its title, and a row for each stream of its devices; name as many as have room. */
   layOutBlocks() {
-    const { axis_px, half_row: half, row_px } = this.colours.looks;
-    const [lines, titleRows] = this.wrapped(this.titles, row_px);
+    const { axis_px, half_row: half } = this.colours.looks;
+    const [lines, titleRows] = this.wrapped(this.titles, this.rowHeight);
     this.titleLines = lines;
     if (titleRows === this.titleRows) return;
     this.titleRows = titleRows;
     const names = new Map();
     const ticks = [];
-    const every = Math.ceil(TITLE_PX / 1.3 / row_px);
+    const every = Math.ceil(TITLE_PX / 1.3 / this.rowHeight);
     this.numRows = 0;
     for (const schedule of this.schedules) {
       schedule.firstRow = this.numRows + titleRows;
@@ -57,7 +66,7 @@ class Timeline {
     plot.y_range.setv({ start: this.numRows - 0.5, end: -0.5 });
     plot.left[0].ticker.ticks = ticks;
     plot.left[0].major_label_overrides = names;
-    plot.height = axis_px + Math.round(this.numRows * row_px);
+    plot.height = axis_px + Math.round(this.numRows * this.rowHeight);
     this.model("rows").data = {
       left: rows.map(() => 0), right: rows.map(() => this.end_ms), top: rows.map((row) => row - half), bottom: rows.map((row) => row + half),
     };

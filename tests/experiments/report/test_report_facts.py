@@ -51,8 +51,7 @@ class Written:
         self.summary: Told = []
         self.introduction = ""
         self.sections: dict[str, Told] = {}
-        self.tables: dict[str, list[Sequence[str]]] = {}
-        self.notes: dict[str, str] = {}
+        self.section: dict[str, Section] = {}
         self.good: dict[str, bool | None] = {}
         self.program: Any = None
 
@@ -61,8 +60,7 @@ class Written:
         self.summary = list(self._told(more.get("summary", ())))
         self.introduction = more.get("introduction", "")
         self.sections = {each.title: list(self._told(each.facts)) for each in sections}
-        self.tables = {each.title: list(each.rows) for each in sections}
-        self.notes = {each.title: each.text for each in sections}
+        self.section = {each.title: each for each in sections}
         self.program = more.get("program")
         return path
 
@@ -148,7 +146,10 @@ def test_a_report_tells_the_range_of_a_blocking_power_and_a_placeholder(
 
 
 def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_path: Path) -> None:
-    found = replace(FOUND, result=RESULT, memory_unit="")
+    work = StrategyWork("queries", Objective.PERIOD, 0.126, 2, 0.25)
+    result = replace(RESULT, strategies=(work,), ended_by=EndedBy.WORK_LIMIT)
+    options = SearchOptions(num_micro_batches=2, work_limit=5.0)
+    found = replace(FOUND, result=result, memory_unit="", by_hand={"gpipe": SCHEDULE}, options=options)
     search_report.schedule_page(found, ())
     facts = (
         (
@@ -160,13 +161,19 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
         ("Bubble", "42.9% of makespan times devices"),
     )
     holds(written.summary, *facts)
-    proved = (
-        "Proved",
-        "not proved",
-        "7 queries of the solver in 1.50 s; the bound",
-        "holds for repetends of 1 to 3 micro-batches",
+    holds(
+        written.sections["Search"],
+        ("Placement", "quarters", "2 devices, 4 blocks"),
+        ("Number", "2 micro-batches"),
+        ("Memory limit", "8, 5 units"),
+        ("Objectives", "period, makespan"),
+        ("Limit", "5 units of work", "work limit"),
+        ("Proved", "not proved", "7 queries of the solver in 1.50 s", "repetends of 1 to 3 micro-batches"),
+        ("Shortest schedule", "24.5 ms", "lower bound 23.5 ms"),
+        ("Best by hand", "gpipe, 24.5 ms", "6 units of the placement"),
+        ("Chosen schedule", "searched, 24.5 ms"),
     )
-    holds(written.sections["Search"], proved, ("Shortest schedule", "24.5 ms", "lower bound 23.5 ms"))
+    assert written.section["Search"].rows[1] == ("queries", "period", "0.13", "2", "25.0%")
     holds(written.sections["Schedule"], *facts)
     assert written.good["Repetend"] is False
     figures = found.figures
@@ -186,37 +193,6 @@ def test_what_is_proved_is_good(written: Written, tmp_path: Path) -> None:
     )
     holds(written.sections["Search"], ("Proved", proved.proved, "of any number of micro-batches"))
     assert written.good["Makespan"] is True and written.good["Repetend"] is True
-
-
-def test_a_report_names_the_question_the_limits_and_the_procedures(written: Written) -> None:
-    works = (
-        StrategyWork("queries", Objective.PERIOD, 0.126, 2, 0.25),
-        StrategyWork("turns", Objective.MAKESPAN),
-    )
-    found = replace(
-        FOUND,
-        result=replace(RESULT, strategies=works, ended_by=EndedBy.WORK_LIMIT),
-        by_hand={"gpipe": SCHEDULE, "one_f_one_b": SCHEDULE},
-        options=SearchOptions(num_micro_batches=2, work_limit=5.0),
-    )
-    search_report.schedule_page(found, ())
-    holds(
-        written.sections["Search"],
-        ("Placement", "quarters", "2 devices, 4 blocks"),
-        ("Micro-batches", "2"),
-        ("Memory limit", "8, 5 units of 512 MiB"),
-        ("Objectives", "period, makespan"),
-        ("Limit", "5 units of work", "work limit"),
-        ("Best by hand", "gpipe, 24.5 ms", "6 units of 512 MiB", "best of 2"),
-        ("Chosen schedule", "searched, 24.5 ms"),
-    )
-    first, last = written.tables["Search"][1:]
-    assert first == ("queries", "period", "0.13", "2", "25.0%") and last[:4] == (
-        "turns",
-        "makespan",
-        "0.00",
-        "0",
-    )
 
 
 MEASUREMENT = Measurement(
@@ -296,21 +272,15 @@ def test_a_report_of_a_comparison_tells_each_column_with_its_unit(written: Writt
     stages = StageChain.__new__(StageChain)
     object.__setattr__(stages, "name", "a model")
     comparison_report.comparison_page(ComparedSchedules(4, rows), stages, COSTS)  # type: ignore[arg-type]
-    heads, first, second, last = written.tables["Schedules"]
-    assert dict(zip(heads, first, strict=True)) == {
-        "schedule": "one_f_one_b",
-        "makespan": "1,250.5 ms",
-        "bound": "1,100.25 ms",
-        "bubble": "25.0%",
-        "period": "99.5 ms",
-        "peak memory": "6,144 MiB",
-        "energy": "321.5 J",
-        "device span": "1,200.75 ms",
-        "search": "",
-        "proved": "not proved",
-    }
+    heads, first, second, last = written.section["Schedules"].rows
+    assert (
+        " ".join(heads)
+        == "schedule makespan bound bubble period peak memory energy device span search proved"
+    )
+    assert " ".join(first[:5]) == "one_f_one_b 1,250.5 ms 1,100.25 ms 25.0% 99.5 ms"
+    assert first[5:] == ["6,144 MiB", "321.5 J", "1,200.75 ms", "", "not proved"]
     assert (second[0], second[-1], last[1], last[-2]) == ("gpipe", "does not fit", "1,000.4 ms", "2.25 s")
-    assert written.notes["Schedules"] == "gpipe: needs 2 GiB more"
+    assert written.section["Schedules"].text == "gpipe: needs 2 GiB more"
     assert "searched takes 1,000.4 ms on m_shape (makespan proved)" in written.introduction
     won = f"{1 - 1000.4 / 1250.5:.1%} less than one_f_one_b, the best by hand, which takes 1,250.5 ms and "
     assert f"{won}6,144 MiB on v_shape." in written.introduction
