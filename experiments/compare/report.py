@@ -12,27 +12,27 @@ from schedsearch.comparison.course import SEARCHED
 from schedsearch.comparison.rows import ComparedRow, Comparison, compared
 
 
-def comparison_page(found: Comparison, stages: Path, costs: CostSource) -> str:
+def comparison_page(comparison: Comparison, stages: Path, costs: CostSource) -> str:
     """Return the page of a comparison in which some schedule fits."""
     from experiments.report.drawings import page_program  # takes half a second to load
 
-    number = found.num_micro_batches
-    notes = [f"{row.schedule}: {row.note}" for row in found.rows if row.note]
+    number = comparison.num_micro_batches
+    notes = [f"{row.schedule}: {row.note}" for row in comparison.rows if row.note]
     return html_report(
         f"Schedules of {stages.name}, {number} micro-batch{'es' if number != 1 else ''}",
         [
             Section("Timelines", panel="timeline"),
-            Section("Schedules", rows=table_of(found.rows), text="\n".join(notes)),
-            Section("Files", tuple(_files(found))),
+            Section("Schedules", rows=table_of(comparison.rows), text="\n".join(notes)),
+            Section("Files", tuple(_files(comparison))),
         ],
-        introduction=f"{_in_words(found)}\n{costs.in_sentences}",
-        program=page_program(PageData(found.by_title, "MiB")),
+        introduction=f"{_in_words(comparison)}\n{costs.in_sentences}",
+        program=page_program(PageData(comparison.by_title, "MiB")),
     )
 
 
-def _in_words(found: Comparison) -> str:
+def _in_words(comparison: Comparison) -> str:
     """Return in words the shortest schedule, its proof, and how it stands to the best by hand."""
-    fitting = [row for row in found.rows if row.makespan_ms is not None]
+    fitting = [row for row in comparison.rows if row.makespan_ms is not None]
     best = min(fitting, key=lambda row: row.quality)
     by_hand = [row for row in fitting if row.schedule.partition("@")[0] != SEARCHED]
     text = f"{best.schedule} takes {_needs(best)} ({'; '.join(filter(None, (best.proved, best.note)))})"
@@ -75,7 +75,7 @@ def table_of(rows: Sequence[ComparedRow], heads: Iterable[str] = _COLUMNS) -> li
     return table
 
 
-def _files(found: Comparison) -> list[Fact]:
-    names = {row.schedule: f"schedules/{row.schedule}.json" for row in found.rows if row.found is not None}
+def _files(comparison: Comparison) -> list[Fact]:
+    names = {row.schedule: f"schedules/{row.schedule}.json" for row in comparison.rows if row.found}
     tables = [Fact(file, "the table", link=file) for file in ("compare.csv", "compare.json")]
     return tables + [Fact(file, f"the schedule {name}", link=file) for name, file in names.items()]

@@ -106,7 +106,7 @@ def _timelines(data: PageData) -> Any:
         end_ms = max(end_ms, *(plan.time_ms for plan in data.plans.frontier.plans))
     least_ms = end_ms / _MOST_ZOOM
     times = Range1d(start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=least_ms, name="times")
-    names = [lane_name(lane) for each in data.schedules.values() for lane in each.placement.lanes]
+    names = [lane_name(lane) for schedule in data.schedules.values() for lane in schedule.placement.lanes]
     left_px = max(_LEFT_PX, _BESIDE_NAME_PX + _LETTER_PX * max(map(len, names)))
     blocks, held = (_row_figure(name, times, left_px) for name in ("blocks", "held"))
     for plot, glyphs in ((blocks, _BLOCKS), (held, _HELD)):
@@ -157,7 +157,7 @@ def _figure(height: int, name: str, **more: Any) -> Any:
 
 
 def _source(columns: str, name: str) -> ColumnDataSource:
-    return ColumnDataSource({each: [] for each in columns.split()}, name=name)
+    return ColumnDataSource({column_name: [] for column_name in columns.split()}, name=name)
 
 
 _BASELINE_COLORS = ("#CC79A7", "#E69F00", "#56B4E9", "#666666", "#009E73")
@@ -185,8 +185,8 @@ def _frontier(plans: PagePlans, others: Mapping[str, Sequence[FrequencyPlan]]) -
     if later:
         looks = {"size": 5, "line_color": ACCENT, "fill_color": "#FFFFFF"}
         plot.scatter(*_points(later), **looks, legend_label="pays only next to a straggler")
-    looks = cycle(zip(_BASELINE_COLORS, _BASELINE_MARKS, strict=True))
-    for (title, some), (color, mark) in zip(others.items(), looks, strict=False):
+    colored = cycle(zip(_BASELINE_COLORS, _BASELINE_MARKS, strict=True))
+    for (title, some), (color, mark) in zip(others.items(), colored, strict=False):
         plot.line(*_points(some), line_color=color, line_width=1.0, legend_label=title)
         marked = _points(some[:: max(len(some) // _MOST_MARKS, 1)])
         plot.scatter(*marked, color=color, marker=mark, size=8, legend_label=title)

@@ -103,7 +103,7 @@ class PageProgram(NamedTuple):
         loader, ours = _script("load.js"), "\n".join(map(_script, FILES))
         code = f'{library}\n(() => {{\n"use strict";\n{ours}}})();\n'
         hashes = (hashlib.sha256(script.encode()).digest() for script in (loader, code))
-        policy = " ".join(f"'sha256-{base64.b64encode(each).decode('ascii')}'" for each in hashes)
+        policy = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in hashes)
         elements = (
             f'<script type="text/plain" id="page-code">{_compressed(code.encode())}</script>',
             f'<script type="text/plain" id="page-data">{_compressed(data)}</script>',

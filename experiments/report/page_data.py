@@ -81,7 +81,7 @@ class PageData:
     def tree(self) -> Tree:
         """Return it as plain data and arrays."""
         in_mib = self.memory_unit == "MiB"
-        trees = [schedule_tree(title, each, in_mib) for title, each in self.schedules.items()]
+        trees = [schedule_tree(title, schedule, in_mib) for title, schedule in self.schedules.items()]
         first = next(iter(self.schedules.values()))
         return {
             "schedules": trees,
@@ -120,17 +120,17 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
         "num_micro_batches": schedule.num_micro_batches,
         "blocks": [
             {
-                "name": each.name,
-                "kind": each.kind.value,
-                "devices": list(each.devices),
-                "rows": [lanes.index(lane) for lane in placement.lanes_of(each)],
-                "stream": "" if each.stream == COMPUTE else each.stream,
-                "after": [number_of[name] for name in each.after],
+                "name": spec.name,
+                "kind": spec.kind.value,
+                "devices": list(spec.devices),
+                "rows": [lanes.index(lane) for lane in placement.lanes_of(spec)],
+                "stream": "" if spec.stream == COMPUTE else spec.stream,
+                "after": [number_of[name] for name in spec.after],
             }
-            for each in placement.blocks
+            for spec in placement.blocks
         ],
-        "capacity": None if placement.memory is None else [unit * each for each in placement.memory],
-        "static": [unit * each for each in placement.static],
+        "capacity": None if placement.memory is None else [unit * capacity for capacity in placement.memory],
+        "static": [unit * units for units in placement.static],
         "peak": (unit * peak_memory(schedule)).tolist(),
         "block": block.astype(np.uint16 if len(placement.blocks) < 2**16 else np.uint32),
         "micro_batch": np.array([n for _, n in graph.instances], dtype=np.uint32),
@@ -150,8 +150,8 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
 def _orders(graph: InstanceGraph, orders: Sequence[Sequence[Instance]], name: str, first: str) -> Tree:
     """Return orders one after the other, as indices, and where each begins."""
     index = {instance: i for i, instance in enumerate(graph.instances)}
-    found = np.array([index[each] for order in orders for each in order], dtype=np.uint32)
-    return {name: found, first: _firsts([len(order) for order in orders])}
+    indices = np.array([index[instance] for order in orders for instance in order], dtype=np.uint32)
+    return {name: indices, first: _firsts([len(order) for order in orders])}
 
 
 def _waits(graph: InstanceGraph) -> Tree:
@@ -196,7 +196,7 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
         "blocking_power_w": plans.frontier.blocking_power_w,
         "clock_mhz": np.array([point.clock_mhz for point in every], dtype=np.float64),
         "time_of_point_ms": np.array([point.time_ms for point in every], dtype=np.float64),
-        "power_w": np.array([each.time_ms and each.energy_mj / each.time_ms for each in every], dtype=float),
+        "power_w": np.array([point.time_ms and point.energy_mj / point.time_ms for point in every], float),
         "run": np.array([number_of[name] for name in graph.runs], dtype=np.uint32),
         "point_first": _firsts([len(some) for some in points.values()]),
         "choice": np.array([_choices(schedule, graph, points, plan) for plan in shown], dtype=kind),
@@ -213,7 +213,7 @@ def _choices(
         for name, clocks in plan.clock_mhz.items()
         for n, clock in zip(schedule.runs_of[name], clocks, strict=True)
     }
-    return [place[run][clock[each]] for run, each in zip(graph.runs, graph.instances, strict=True)]
+    return [place[run][clock[instance]] for run, instance in zip(graph.runs, graph.instances, strict=True)]
 
 
 def progress_tree(progress: Sequence[SearchProgress], tick_ms: float) -> list[Tree]:

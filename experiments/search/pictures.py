@@ -25,12 +25,12 @@ def draw_placement(placement: Placement) -> bytes:
     return image(draw_timelines({title: alone}, NARROW_INCHES), "png")
 
 
-def draw_timeline(found: SearchStepResult, path: Path) -> None:
+def draw_timeline(step: SearchStepResult, path: Path) -> None:
     """Draw the timeline of a schedule."""
-    save_timelines({title_of(found.schedule): found.schedule}, path)
+    save_timelines({title_of(step.schedule): step.schedule}, path)
 
 
-def draw_memory(found: SearchStepResult, path: Path) -> None:
+def draw_memory(step: SearchStepResult, path: Path) -> None:
     """Draw the memory that each device holds over time."""
-    schedule, unit = found.schedule, found.memory_unit
+    schedule, unit = step.schedule, step.memory_unit
     save_drawing(lambda axes: memory.memory(schedule, axes, unit=unit, title="Memory held"), path)

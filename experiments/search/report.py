@@ -26,7 +26,7 @@ LISTED = (".csv", ".json", ".py", ".yaml")
 
 
 def schedule_page(
-    found: SearchStepResult,
+    step: SearchStepResult,
     files: Sequence[Fact],
     plans: PagePlans | None = None,
     others: Mapping[str, Sequence[FrequencyPlan]] | None = None,
@@ -39,7 +39,7 @@ def schedule_page(
     """Return the page of a schedule that was searched or made by hand, and of its plans.
 
     Args:
-        found: Result of the search.
+        step: Result of the search step.
         files: Links to the files.
         plans: Plans of the schedule; None for none.
         others: Plans that the frontier is drawn beside, by their titles.
@@ -51,20 +51,20 @@ def schedule_page(
     from experiments.report.drawings import page_program  # takes half a second to load
     from schedsearch.figures.comparison import title_of
 
-    title = found.placement.name if plans else title_of(found.schedule)
-    data = PageData({title: found.schedule}, found.memory_unit, plans, found.progress)
-    proved = found.searched.proved if found.searched else "made by hand"
-    if found.by_hand:
-        proved += f". It takes {beside_best_by_hand(found.schedule, found.by_hand, found.memory_unit)}"
-    number = micro_batches_in_words(found.placement, found.schedule.num_micro_batches)
-    facts = _schedule_facts(found)
+    title = step.placement.name if plans else title_of(step.schedule)
+    data = PageData({title: step.schedule}, step.memory_unit, plans, step.progress)
+    proved = step.searched.proved if step.searched else "made by hand"
+    if step.by_hand:
+        proved += f". It takes {beside_best_by_hand(step.schedule, step.by_hand, step.memory_unit)}"
+    number = micro_batches_in_words(step.placement, step.schedule.num_micro_batches)
+    facts = _schedule_facts(step)
     sections = Section("Timeline", panel="timeline"), Section("Schedule", facts)
     at_top = [fact for fact in facts if fact.label in ("Repetend", "Makespan", "Bubble")]
     return html_report(
-        f"{found.placement.name} on {found.placement.num_devices} devices, {number}",
-        [*before, _search_section(found), *sections, *after, Section("Files", tuple(files))],
+        f"{step.placement.name} on {step.placement.num_devices} devices, {number}",
+        [*before, _search_section(step), *sections, *after, Section("Files", tuple(files))],
         summary=(*at_top, *summary),
-        introduction=f"{brought or f'The schedule: {proved}.'}\n{found.costs.in_sentences}",
+        introduction=f"{brought or f'The schedule: {proved}.'}\n{step.costs.in_sentences}",
         program=page_program(data, others),
     )
 
@@ -72,24 +72,24 @@ def schedule_page(
 _PROCEDURES = ("procedure", "objective", "work (about s)", "improvements", "gain")
 
 
-def _search_section(found: SearchStepResult) -> Section:
+def _search_section(step: SearchStepResult) -> Section:
     """Return the question of the search, its procedures and bounds, and the schedule that was chosen."""
     from experiments.search.pictures import draw_placement  # loads matplotlib
 
-    placement, schedule, result = found.placement, found.schedule, found.searched
-    memory = f"{listed(placement.memory)} {found.memory_unit or 'units'}" if placement.memory else "none"
+    placement, schedule, result = step.placement, step.schedule, step.searched
+    memory = f"{listed(placement.memory)} {step.memory_unit or 'units'}" if placement.memory else "none"
     facts = [
         Fact("Placement", placement.name, f"{placement.num_devices} devices, {len(placement.blocks)} blocks"),
         Fact("Number", micro_batches_in_words(placement, schedule.num_micro_batches)),
         Fact("Memory limit", memory, "of each device"),
-        *(_course(found, result) if result else ()),
+        *(_course(step, result) if result else ()),
     ]
-    for name, best in [*found.by_hand.items()][:1]:
-        note = f"{peak(best, found.memory_unit)}; best of {len(found.by_hand)} that fit"
+    for name, best in [*step.by_hand.items()][:1]:
+        note = f"{peak(best, step.memory_unit)}; best of {len(step.by_hand)} that fit"
         facts.append(Fact("Best by hand", f"{name}, {in_ms(best.placement, best.makespan)}", note))
     origin, why = "searched" if result else "made by hand", ""
-    if found.selection:
-        origin = found.selection.origin_of(found.selection.chosen.best)
+    if step.selection:
+        origin = step.selection.origin_of(step.selection.chosen.best)
         why = "needs the least energy until the deadline"
     facts.append(Fact("Chosen schedule", f"{origin}, {in_ms(placement, schedule.makespan)}", why))
     picture = Picture(draw_placement(placement), "The blocks of one micro-batch on their devices")
@@ -97,13 +97,13 @@ def _search_section(found: SearchStepResult) -> Section:
         (row.name, str(row.objective), f"{row.work:.2f}", str(row.improvements), f"{row.gain:.1%}")
         for row in (result.strategies if result else ())
     ]
-    panel = "progress" if found.progress else ""
+    panel = "progress" if step.progress else ""
     return Section("Search", tuple(facts), (picture,), panel=panel, rows=[_PROCEDURES, *rows] if rows else ())
 
 
-def _course(found: SearchStepResult, result: Answer) -> Iterator[Fact]:
+def _course(step: SearchStepResult, result: Answer) -> Iterator[Fact]:
     """Yield the objectives, the limits, the proof, and the shortest schedule beside its lower bound."""
-    if (options := found.options) is not None:
+    if (options := step.options) is not None:
         limits = (options.work_limit, "units of work"), (options.limit_s, "s")
         texts = [f"{limit:g} {unit}" for limit, unit in limits if limit and math.isfinite(limit)]
         objectives = options.objectives if result.repetend else options.objectives[-1:]
@@ -116,18 +116,18 @@ def _course(found: SearchStepResult, result: Answer) -> Iterator[Fact]:
         queries += f"; the bound on the period holds for repetends of {sizes} micro-batches"
     yield Fact("Proved", result.proved, queries)
     if result.schedule is not None:
-        bound = f"lower bound {in_ms(found.placement, result.makespan_bound)}"
-        yield Fact("Shortest schedule", in_ms(found.placement, result.schedule.makespan), bound)
+        bound = f"lower bound {in_ms(step.placement, result.makespan_bound)}"
+        yield Fact("Shortest schedule", in_ms(step.placement, result.schedule.makespan), bound)
 
 
 def file_facts(directory: Path, written: Collection[str] = ()) -> tuple[Fact, ...]:
     """Return the files that are in a directory, or its scripts, or will be, as links."""
-    found = [path.relative_to(directory) for on in ("*", "scripts/*") for path in directory.glob(on)]
-    files = sorted({*map(Path.as_posix, found), *written})
-    return tuple(Fact(Path(each).stem, each, link=each) for each in files if each.endswith(LISTED))
+    paths = [path.relative_to(directory) for on in ("*", "scripts/*") for path in directory.glob(on)]
+    files = sorted({*map(Path.as_posix, paths), *written})
+    return tuple(Fact(Path(file).stem, file, link=file) for file in files if file.endswith(LISTED))
 
 
-def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
+def _schedule_facts(step: SearchStepResult) -> tuple[Fact, ...]:
     """Return the facts of the schedule, as in the terminal."""
-    facts = schedule_facts(found.schedule, found.result, found.memory_unit)
+    facts = schedule_facts(step.schedule, step.result, step.memory_unit)
     return tuple(replace(fact, label=fact.label.capitalize()) for fact in facts)

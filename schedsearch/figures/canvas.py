@@ -283,9 +283,9 @@ def draw_logarithms(axes: Axes, along: str = "y") -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def rows_inches(num_rows: int, each: float) -> float:
+def rows_inches(num_rows: int, row_inches: float) -> float:
     """Return the height of all rows in inches, at most the tallest figure allowed."""
-    return min(each * num_rows, _MAX_INCHES)
+    return min(row_inches * num_rows, _MAX_INCHES)
 
 
 def label_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -35,10 +35,10 @@ def draw_timelines(schedules: Mapping[str, Schedule], width: float = _WIDTH) -> 
     """
     inches = _NARROW_INCHES_OF_DEVICE if width < NARROW_INCHES else _INCHES_OF_DEVICE
     placements = [schedule.placement for schedule in schedules.values()]
-    heights = [rows_inches(len(each.lanes), inches) + _INCHES_BESIDES for each in placements]
+    heights = [rows_inches(len(placement.lanes), inches) + _INCHES_BESIDES for placement in placements]
     size = width, sum(heights) + _INCHES_OF_LEGEND
     legend: dict[str, Any] = {}
-    longest_ms = max(each.placement.ms(each.makespan) for each in schedules.values())
+    longest_ms = max(schedule.placement.ms(schedule.makespan) for schedule in schedules.values())
     with panels_in(list(schedules), size, 1, None, height_ratios=heights) as (figure, grid):
         for axes, schedule in zip(grid.flat, schedules.values(), strict=True):
             start_ms, duration_ms, mode = _timed(schedule)

@@ -123,9 +123,9 @@ def timeline(
             _draw_row(axes, placement, row, here, spans, shade or {}, scale)
             axes.axhspan(row - ROW_HEIGHT / 2, row + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
             for name, hatch in hatch_of(placement).items():
-                own = [span for key, span in zip(here, spans, strict=True) if (mode or {}).get(key) == name]
-                if own:
-                    drawn = axes.broken_barh(own, (row - ROW_HEIGHT / 2, ROW_HEIGHT), facecolors="none")
+                bars = [span for key, span in zip(here, spans, strict=True) if (mode or {}).get(key) == name]
+                if bars:
+                    drawn = axes.broken_barh(bars, (row - ROW_HEIGHT / 2, ROW_HEIGHT), facecolors="none")
                     drawn.set(hatch=hatch, edgecolor=_HATCH_COLOR, alpha=0.45, gid="modes", zorder=1.05)
                     drawn.set_linewidth(0)
         label_rows(axes, [lane_name(lane) for lane in lanes])
