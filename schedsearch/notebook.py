@@ -251,7 +251,7 @@ def load(kind: type, path: str | Path) -> Any:
     _, key, read = _FORMS[kind]
     if read is None:
         raise ValueError(f"{path}: {kind.__name__} is not read again; read its plans by read_plan_file")
-    wanted = f"what {kind.__name__}.save wrote"
+    wanted = f"a file that {kind.__name__}.save wrote"
     data = read_json(path, wanted, ValueError)
     if not isinstance(data, dict) or key not in data:
         raise ValueError(f"{path}: has no {key!r}, so it is no {kind.__name__}; give {wanted}")

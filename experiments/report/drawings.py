@@ -1,7 +1,7 @@
 """The figures of a page as Bokeh's documents: axes, glyphs and curves, of which the page's scripts fill some.
 
-The only module that knows Bokeh. Rows of a timeline count from 0 at the top: for each schedule those of its
-title, as many as its lines need, then one for each device, and for each of its streams.
+The only module that knows Bokeh. Rows of a timeline count from 0 at the top: for each schedule the rows
+of its title, as many as its lines need, then one for each device, and for each of its streams.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from schedsearch.energy import FrequencyPlan
 from schedsearch.figures.timeline import KIND_COLOR, KIND_NAME, SHARED_COLOR
 
 ACCENT = "#0062A3"
-"""Of what the reader has chosen: the point of the frontier, the block that was clicked."""
+"""Colour of the reader's choice: the point of the frontier, and the block that was clicked."""
 
 _INK, _SOFT, _LINE, _IDLE = "#1D2329", "#57606A", "#D5DAE0", "#F1F3F5"
 _CAPACITY = "#D55E00"

@@ -1,8 +1,8 @@
 """A report as one HTML page that needs nothing else: style, pictures and scripts are inside it.
 
 It shows facts, figures and text that it is given, and knows nothing of searches, plans or runs. Its form is
-the template ``browser/page.html``, which shows everything given as text, never as markup; no script runs but
-those of the page's program, which stand in the page with their data, compressed.
+the template ``browser/page.html``, which shows everything given as text, never as markup. Only the scripts of
+the page's program run; they stand in the page with their data, compressed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Fact:
     """One line of a table, or one tile of the summary.
 
     Attributes:
-        label: What it is.
-        value: With its unit, as it is to be read.
-        note: How to read it, or where it comes from.
-        good: Whether it is as hoped; None where that is not a question. Shown as a mark and a colour.
-        link: File that the value leads to, relative to the page.
+        label: Name of the figure.
+        value: Value with its unit.
+        note: Explanation or source of the value.
+        good: Whether the value is good, shown as a mark and a colour; None for neither.
+        link: Target file of the value's link, relative to the page.
     """
 
     label: str

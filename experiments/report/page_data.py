@@ -41,7 +41,7 @@ class PagePlans:
     Attributes:
         profile: Profile of every block at every clock.
         frontier: Its plans, by increasing time.
-        chosen: Where the page begins.
+        chosen: Plan that the page shows first.
     """
 
     profile: Profile
@@ -94,13 +94,12 @@ class PageData:
 def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
     """Return a schedule: its blocks in an order in which none is before one that it waits for.
 
-    The arrays of blocks have the shape ``(num_blocks,)``; ``mode`` says which of ``modes`` each runs in, of
-    which the first is empty. Those of rows go through the devices and their streams, each with its blocks in
-    order: ``rows`` has the indices of the blocks, and those of row r are from ``row_first[r]`` to
-    ``row_first[r + 1]``. ``held`` has what each device holds from the start of each of its blocks on; which
-    these are is likewise in ``held_rows`` and ``held_first``. What block i waits for is
-    ``before[before_first[i] : before_first[i + 1]]``, with the least time between in ``delay_ms``. Memory is
-    in the placement's units, or in MiB if that is asked for and they are known.
+    Arrays of blocks have the shape ``(num_blocks,)``; ``mode`` is an index into ``modes``, whose first name
+    is empty. A row is a stream of a device. ``rows`` has the indices of its blocks in order; row r has the
+    part from ``row_first[r]`` to ``row_first[r + 1]`` (CSR). ``held`` is a device's memory from the start of
+    each of its blocks on; ``held_rows`` and ``held_first`` are the indices of these blocks. The predecessors
+    of block i are ``before[before_first[i] : before_first[i + 1]]``, with the minimum delay in ``delay_ms``.
+    Memory is in the placement's units, or in MiB if `in_mib` is set and the unit is known.
     """
     placement = schedule.placement
     unit = (placement.memory_unit_mib or 1.0) if in_mib else 1.0

@@ -54,7 +54,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Everything that a command has found, of which the frame writes the files and prints the lines.
+    """Results of a command; the frame writes its files and prints its lines.
 
     Attributes:
         figures: Figures of ``result.json`` by names with their units; a status is text.

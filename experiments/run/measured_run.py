@@ -180,7 +180,7 @@ def run_section(measurement: Measurement, utilisation: UtilisationTable | None) 
         Fact("Backend", measurement.backend, ", ".join(sorted(set(measurement.device_names)))),
         Fact("Loss", ", ".join(f"{loss:.4f}" for loss in losses), "mean of the micro-batches, by iteration"),
         Fact("Iteration", ", ".join(f"{time:.1f}" for time in measurement.time_ms) + " ms"),
-        Fact("Memory", f"{own_mib} MiB", "peak of each process, without what it had after its imports"),
+        Fact("Memory", f"{own_mib} MiB", "peak of each process, above its memory after the imports"),
     ]
     if (errors := measurement.comparison) is not None:
         is_bitwise, against = errors.bitwise_equal, "against the unpipelined model"

@@ -43,10 +43,10 @@ def schedule_page(
         files: Links to the files.
         plans: Plans of the schedule; None for none.
         others: Plans that the frontier is drawn beside, by their titles.
-        summary: Facts at the top, behind those of the schedule.
-        before: Sections before those of the schedule.
-        after: Sections behind those of the schedule.
-        brought: First sentence; empty for what is proved.
+        summary: Facts at the top, behind the schedule's own.
+        before: Sections in front of the search.
+        after: Sections behind the schedule's facts.
+        brought: First sentence; empty for the proof in words.
     """
     from experiments.report.drawings import page_program  # takes half a second to load
     from schedsearch.figures.comparison import title_of

@@ -34,7 +34,7 @@ def draw_frontier(
     Args:
         plans: The frontier; each point in ms and mJ, as for the rest.
         all_maximum: The plan to compare with, all clocks at their maximum.
-        target: Axes to draw on; None for those of a new figure.
+        target: Axes to draw on; None for a new figure's axes.
         chosen: The plan that was chosen.
         deadline_ms: When the iteration must end.
         lower_bound: Least energy that any plan of some times can use.

@@ -11,7 +11,7 @@ Points = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def draw_predicted(panels: Mapping[str, Points]) -> Figure:
-    """Draw what is predicted against what was measured, in a panel for each title.
+    """Draw predictions against measurements, in a panel for each title.
 
     A title is the figure with its unit, such as "time (ms)". A series has the same colour and mark in all
     panels. On the line both are equal; between the dotted ones the prediction is within 10 %.

@@ -89,11 +89,11 @@ def timeline(
         duration_ms: Duration of each (block, micro-batch).
         mode: Mode name of each block that does not run in the first mode of its decision; None for no
             modes.
-        target: Axes to draw on; None for those of a new figure.
+        target: Axes to draw on; None for a new figure's axes.
         clock_mhz: Clock of each (block, micro-batch); a block without one is coloured by its kind.
         power_w: Power of one device while it runs each (block, micro-batch); instead of `clock_mhz`.
-        power_range_w: Powers in W at the ends of the colour scale; the first is that of a waiting device, and
-            colours idle time.
+        power_range_w: Powers in W at the ends of the colour scale; the first is a waiting device's power,
+            and colours idle time.
         title: Shown above, beside the legend.
         legend: Whether to draw title and legend.
 

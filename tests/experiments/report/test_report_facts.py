@@ -51,7 +51,6 @@ class Written:
         self.summary: Told = []
         self.introduction = ""
         self.sections: dict[str, Told] = {}
-        self.section: dict[str, Section] = {}
         self.good: dict[str, bool | None] = {}
         self.program: Any = None
 
