@@ -21,24 +21,25 @@ class Timeline {
     this.marked = new Map(); // from schedule to a map from block to colour
     this.recolour();
     let isWaiting = false;
-    const drawSoon = () => {
+    this.times.change.connect(() => {
       if (!isWaiting) requestAnimationFrame(() => { isWaiting = false; this.draw(); });
       isWaiting = true;
-    };
-    this.times.change.connect(drawSoon);
-    for (const { model: plot } of Object.values(views)) { // known only when the figures are laid out
-      plot.properties.inner_width.change.connect(drawSoon);
-      plot.properties.inner_height.change.connect(drawSoon);
-    }
+    });
   }
 
   recolour() {
     this.rgb = new Map(this.schedules.map((schedule) => [schedule, this.colours.of(schedule)]));
   }
 
+  /** Width of all times in pixels; Bokeh's own figure is that of its last layout. */
+  get width() {
+    const { el, model } = this.views.blocks;
+    return Math.max(el.clientWidth - model.min_border_left - model.min_border_right, 1);
+  }
+
   /** Return titles in lines of the figure's width, and the rows that the longest takes. */
   wrapped(titles, rowPx) {
-    const lines = titles.map((title) => wrappedTitle(title, this.views.blocks.frame.bbox.width));
+    const lines = titles.map((title) => wrappedTitle(title, this.width));
     return [lines, Math.ceil((TITLE_PX * Math.max(...lines.map(({ length }) => length))) / rowPx)];
   }
 
@@ -88,8 +89,8 @@ class Timeline {
       return `${name}: ${most} on device ${fullest}${isAll ? "" : ", the fullest"}`;
     });
     const count = this.schedules.reduce((sum, { num_devices }) => sum + 1 + (isAll ? num_devices : 1), 0);
-    const rowPx = isAll ? Math.min(Math.max(400 / count, 16), 52) : 30;
-    const [lines, titleRows] = this.wrapped(titles, rowPx);
+    this.heldRowHeight = isAll ? Math.min(Math.max(400 / count, 16), 52) : 30;
+    const [lines, titleRows] = this.wrapped(titles, this.heldRowHeight);
     this.heldTitleLines = lines;
     if (titleRows === this.heldTitleRows) return;
     this.heldTitleRows = titleRows;
@@ -109,7 +110,7 @@ class Timeline {
     plot.y_range.setv({ start: row - 0.5, end: -0.5 });
     plot.left[0].ticker.ticks = ticks;
     plot.left[0].major_label_overrides = new Map(this.heldRows.map((each) => [each.row, `${each.device}`]));
-    plot.height = axis_px + row * rowPx;
+    plot.height = axis_px + row * this.heldRowHeight;
     const ends = (value) => ticks.map(() => value);
     this.model("held-rows").data = {
       left: ends(0), right: ends(this.end_ms), top: ticks.map((each) => each - half), bottom: ticks.map((each) => each + half),
@@ -135,8 +136,7 @@ class Timeline {
     const { start: from, end: to } = this.times;
     this.layOutBlocks();
     this.layOutHeld();
-    this.perMs = this.views.blocks.frame.bbox.width / (to - from);
-    this.rowPx = this.views.blocks.frame.bbox.height / this.numRows;
+    this.perMs = this.width / (to - from);
     const seen = this.schedules.flatMap((schedule) => schedule.row_names.map((_, of) => {
       const [low, high] = schedule.seen(of, from, to);
       return { schedule, row: schedule.rowOf(of), low, high };
@@ -146,9 +146,8 @@ class Timeline {
     this.drawNear(this.isFar ? [] : seen);
     this.drawFar(this.isFar ? seen : [], from, to);
     this.drawHeld(from, to);
-    this.drawTitles("titles", this.titleLines, this.schedules.map(({ firstRow }) => firstRow - 1), this.rowPx);
-    const heldRowPx = this.views.held.frame.bbox.height / this.numHeldRows;
-    this.drawTitles("held-titles", this.heldTitleLines, this.heldTitlesEnd, heldRowPx);
+    this.drawTitles("titles", this.titleLines, this.schedules.map(({ firstRow }) => firstRow - 1), this.rowHeight);
+    this.drawTitles("held-titles", this.heldTitleLines, this.heldTitlesEnd, this.heldRowHeight);
   }
 
   /** Write the lines of each title upwards from a row. */
@@ -198,7 +197,7 @@ class Timeline {
         near.color.push(colour);
         near.line.push(width < 3 ? colour : "#ffffff");
         const text = `${schedule.micro_batch[i]}${schedule.modeOf(i).slice(0, 1)}`;
-        if (width > 7 * text.length + 4 && this.rowPx > 12) {
+        if (width > 7 * text.length + 4 && this.rowHeight > 12) {
           labels.x.push((Math.max(start, this.times.start) + Math.min(end, this.times.end)) / 2);
           labels.y.push(row);
           labels.text.push(text);
@@ -218,7 +217,7 @@ class Timeline {
       return;
     }
     const { ndarray } = Bokeh.require("core/util/ndarray");
-    const width = Math.round(this.views.blocks.frame.bbox.width * (window.devicePixelRatio || 1));
+    const width = Math.round(this.width * (window.devicePixelRatio || 1));
     const scale = width / (to - from);
     const pixels = new Uint32Array(width * this.numRows * LINES_PER_ROW);
     for (const { schedule, row, low, high } of rows) {
@@ -242,7 +241,7 @@ class Timeline {
   drawHeld(from, to) {
     const [xs, ys] = [[], []];
     const half = this.colours.looks.half_row;
-    const most = this.views.held.frame.bbox.width;
+    const most = this.width;
     for (const { schedule, device, row } of this.heldRows) {
       const floor = row + half;
       const level = (held) => floor - (2 * half * held) / this.top;
