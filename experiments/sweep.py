@@ -106,7 +106,7 @@ def draw_sweep(table: pd.DataFrame, objective: str = "") -> Any:
         return draw_bars([BarPanel(title, bars)], shown, width=7.0)
     curves: dict[str, list[CurvePoint]] = {}
     for row in sorted(rows, key=lambda row: row[over]):
-        others = ", ".join(f"{name}={row[name]}" for name in swept if name != over)
+        others = ", ".join(f"{name.rpartition('.')[2]}={row[name]}" for name in swept if name != over)
         curves.setdefault(others or shown, []).append(CurvePoint(row[over], row[shown]))
     return draw_panels([Panel("", curves)], over, shown, title)
 

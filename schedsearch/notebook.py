@@ -126,7 +126,7 @@ def _(result: Plans) -> pd.DataFrame:
 def _(result: SimulatedIterations) -> pd.DataFrame:
     """One row: mean and percentiles of the iterations in ms, bubble rate, and a device's longest wait."""
     row: dict[str, Any] = {"mean_ms": result.mean_ms}
-    row |= {f"p{each}_ms": time_ms for each, time_ms in result.percentiles_ms.items()}
+    row |= {f"p{percent}_ms": time_ms for percent, time_ms in result.percentiles_ms.items()}
     row |= {"bubble_rate": result.bubble_rate, "most_waiting_ms": float(result.waiting_ms.max())}
     return pd.DataFrame([row])
 
@@ -166,7 +166,7 @@ def _(result: Frontier) -> Any:
         stragglers=[
             point for plan in result.plans if (point := (plan.time_ms, plan.energy_mj)) not in points
         ],
-        title="time and energy of an iteration",
+        title="Time and energy of one iteration",
     ).figure
 
 
@@ -193,8 +193,8 @@ def _(result: BestLayouts) -> Any:
 def _(result: Plans) -> Any:
     best = result.best
     used, shared = best.plan.strategies, best.rated.shared
-    names = {each: strategy_in_words(each) for each in (*used, *([shared.strategy] if shared else ()))}
-    peaks_gib = [each / 1024 for each in best.peaks_mib]
+    names = {how: strategy_in_words(how) for how in (*used, *([shared.strategy] if shared else ()))}
+    peaks_gib = [peak_mib / 1024 for peak_mib in best.peaks_mib]
     return draw_plan(
         best.rated,
         names,
@@ -208,8 +208,8 @@ def _(result: Plans) -> Any:
 
 @figure.register
 def _(result: SimulatedIterations) -> Any:
-    shares = [0.01, *(each / 20 for each in range(1, 20)), 0.99]
-    curve = [CurvePoint(float(np.quantile(result.iteration_ms, each)), each) for each in shares]
+    shares = [0.01, *(step / 20 for step in range(1, 20)), 0.99]
+    curve = [CurvePoint(float(np.quantile(result.iteration_ms, share)), share) for share in shares]
     panel = Panel("", {"iterations": curve})
     return draw_panels([panel], "iteration (ms)", "share that is not longer", "Simulated iterations")
 
@@ -251,7 +251,7 @@ def load(kind: type, path: str | Path) -> Any:
     _, key, read = _FORMS[kind]
     if read is None:
         raise ValueError(f"{path}: {kind.__name__} is not read again; read its plans by read_plan_file")
-    wanted = f"what {kind.__name__}.save wrote"
+    wanted = f"a file that {kind.__name__}.save wrote"
     data = read_json(path, wanted, ValueError)
     if not isinstance(data, dict) or key not in data:
         raise ValueError(f"{path}: has no {key!r}, so it is no {kind.__name__}; give {wanted}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.report.html_report import Fact, Section, html_report
@@ -9,7 +10,6 @@ from experiments.report.page_data import PageData
 from experiments.search.profile_reading import CostSource
 from schedsearch.comparison.course import SEARCHED
 from schedsearch.comparison.rows import ComparedRow, Comparison, compared
-from schedsearch.core.answer import proved_text
 
 
 def comparison_page(comparison: Comparison, stages: Path, costs: CostSource) -> str:
@@ -17,11 +17,12 @@ def comparison_page(comparison: Comparison, stages: Path, costs: CostSource) -> 
     from experiments.report.drawings import page_program  # takes half a second to load
 
     number = comparison.num_micro_batches
+    notes = [f"{row.schedule}: {row.note}" for row in comparison.rows if row.note]
     return html_report(
         f"Schedules of {stages.name}, {number} micro-batch{'es' if number != 1 else ''}",
         [
             Section("Timelines", panel="timeline"),
-            *(Section(row.schedule, tuple(_facts(row))) for row in comparison.rows),
+            Section("Schedules", rows=table_of(comparison.rows), text="\n".join(notes)),
             Section("Files", tuple(_files(comparison))),
         ],
         introduction=f"{_in_words(comparison)}\n{costs.in_sentences}",
@@ -50,21 +51,28 @@ def _needs(row: ComparedRow) -> str:
     return f"{row.makespan_ms:,.6g} ms{memory} on {row.placement}"
 
 
-def _facts(row: ComparedRow) -> list[Fact]:
-    """Return the facts of a row that apply."""
-    shown = (
-        ("Makespan", row.makespan_ms, "{:,.6g} ms"),
-        ("Makespan bound", row.makespan_bound_ms, "{:,.6g} ms"),
-        ("Bubble rate", row.bubble_rate, "{:.2%}"),
-        ("Period per micro-batch", row.period_ms, "{:,.6g} ms"),
-        ("Device span", row.device_span_ms, "{:,.6g} ms"),
-        ("Peak memory", row.peak_memory_mib, "{:,.6g} MiB"),
-        ("Energy", row.energy_j, "{:,.6g} J"),
-        ("Search", row.search_seconds, "{:.2f} s"),
-    )
-    good = True if row.proved.startswith(proved_text("makespan")) else None
-    proved = Fact("Proved", row.proved, row.note, good)
-    return [proved, *(Fact(name, form.format(value)) for name, value, form in shown if value is not None)]
+_COLUMNS = {
+    "schedule": ("schedule", "{}"),
+    "makespan": ("makespan_ms", "{:,.6g} ms"),
+    "bound": ("makespan_bound_ms", "{:,.6g} ms"),
+    "bubble": ("bubble_rate", "{:.1%}"),
+    "period": ("period_ms", "{:,.5g} ms"),
+    "peak memory": ("peak_memory_mib", "{:,.6g} MiB"),
+    "energy": ("energy_j", "{:,.6g} J"),
+    "device span": ("device_span_ms", "{:,.6g} ms"),
+    "search": ("search_seconds", "{:.2f} s"),
+    "proved": ("proved", "{}"),
+}
+"""Columns of the tables of schedules, by their heads: field of the row, and its form."""
+
+
+def table_of(rows: Sequence[ComparedRow], heads: Iterable[str] = _COLUMNS) -> list[list[str]]:
+    """Return the heads of columns with some figure, and a row for each schedule; a cell may be empty."""
+    table = [[head for head in heads if any(getattr(row, _COLUMNS[head][0]) is not None for row in rows)]]
+    for row in rows:
+        values = ((getattr(row, name), form) for name, form in map(_COLUMNS.__getitem__, table[0]))
+        table.append(["" if value is None else form.format(value) for value, form in values])
+    return table
 
 
 def _files(comparison: Comparison) -> list[Fact]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from experiments.compare.model import read_model, read_unequal
 from experiments.compare.options import CompareOptions
-from experiments.compare.report import comparison_page
+from experiments.compare.report import comparison_page, table_of
 from experiments.config.declaring import command_of
 from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
@@ -20,10 +20,8 @@ from placements.forms.texts import text_columns
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import ComparedRow, Comparison
 from schedsearch.core.progress import PlanProgress
-from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
-from schedsearch.figures.comparison import draw_timelines
+from schedsearch.figures.comparison import save_timelines
 from schedsearch.figures.perfetto import write_perfetto
-from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 
 
@@ -61,7 +59,7 @@ def task(options: CompareOptions) -> Result:
         },
         tables={"compare": Table(ComparedRow, comparison.rows)},
         files=files,
-        pictures={"compare": partial(draw, comparison.by_title)} if comparison.by_title else {},
+        pictures={"compare": partial(save_timelines, comparison.by_title)} if comparison.by_title else {},
         sentences=[to_table(comparison.rows), str(costs)],
         interrupted="the schedules found so far are in" * comparison.interrupted,
     )
@@ -79,26 +77,13 @@ def files_of(comparison: Comparison, stages: Path, costs: CostSource) -> dict[st
     return {"compare.json": whole, **schedules, **page}
 
 
-def draw(titled: Mapping[str, Schedule], path: Path) -> None:
-    """Draw the timelines of all schedules on one axis."""
-    save_widths(draw_timelines(titled), draw_timelines(titled, COLUMN_INCHES), path)
-
-
-_SHOWN: Mapping[str, tuple[str, str]] = {
-    "makespan_ms": ("makespan", "{:,.6g} ms"),
-    "makespan_bound_ms": ("bound", "{:,.6g} ms"),
-    "bubble_rate": ("bubble", "{:.1%}"),
-    "period_ms": ("period", "{:,.5g} ms"),
-    "peak_memory_mib": ("peak memory", "{:,.6g} MiB"),
-}
-"""The figures of the printed table: their titles and forms."""
+_PRINTED = ("schedule", "makespan", "bound", "bubble", "period", "peak memory")
+"""Columns of the printed table, which has room for no more."""
 
 
 def to_table(rows: Sequence[ComparedRow]) -> str:
     """Return the table for a terminal of 80 columns: a line for each schedule, and its note below."""
-    table = [["schedule", *(title for title, _ in _SHOWN.values())]]
-    table += [[row.schedule, *_figures(row)] for row in rows]
-    lines = text_columns(table)
+    lines = text_columns(table_of(rows, _PRINTED))
     notes = [": ".join(filter(None, (_proved(row), row.note))) for row in rows]
     below = [textwrap.indent(textwrap.fill(note, 76), "    ") for note in notes]
     return "\n".join([lines[0], *(line for pair in zip(lines[1:], below, strict=True) for line in pair)])
@@ -106,8 +91,3 @@ def to_table(rows: Sequence[ComparedRow]) -> str:
 
 def _proved(row: ComparedRow) -> str:
     return f"{row.proved} on {row.placement}" if row.placement else row.proved
-
-
-def _figures(row: ComparedRow) -> list[str]:
-    values = [(getattr(row, name), form) for name, (_, form) in _SHOWN.items()]
-    return ["" if value is None else form.format(value) for value, form in values]

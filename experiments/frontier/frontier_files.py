@@ -11,12 +11,12 @@ from typing import Any
 from experiments.frontier.options import BASELINE_TITLES, EnergyOptions
 from experiments.frontier.results import EnergyResult, time_and_energy
 from experiments.frontier.schedule_selection import describe_selection, selection_to_dict
-from experiments.report.html_report import Fact, Section, write_report
-from experiments.report.page_data import PageData, PagePlans
+from experiments.report.html_report import Fact, Section
+from experiments.report.page_data import PagePlans
 from experiments.report.result import Result, Table
-from experiments.search.report import file_facts, introduction, report_title, schedule_sections, summary_facts
+from experiments.search.report import file_facts, schedule_page
 from experiments.search.results import SearchStepResult
-from placements.forms.texts import text_columns
+from placements.forms.texts import text_columns, write_text
 from schedsearch.comparison.rows import compared
 from schedsearch.energy import (
     Frontier,
@@ -235,9 +235,8 @@ def write_page(
     path: Path,
     *,
     summary: Sequence[Fact] = (),
-    before: Sequence[Section] = (),
     after: Sequence[Section] = (),
-    brought: str = "",
+    **parts: Any,
 ) -> Path:
     """Write the page of a schedule and its plans, if there are any; return its path.
 
@@ -246,28 +245,17 @@ def write_page(
         tuned: Its plans.
         path: Path of the page; it lists the known files beside it.
         summary: Facts at the top, behind those of the schedule and the energy saved.
-        before: Sections before those of the schedule.
-        after: Sections after those of the energy.
-        brought: First sentence; empty for the proof.
+        after: Sections behind those of the energy.
+        parts: Further parts of `schedule_page`.
     """
-    from experiments.report.drawings import page_program  # takes half a second to load
-
     plans = PagePlans(tuned.profile, tuned.frontier, tuned.plan) if tuned else None
-    rows = {solution.placement.name: solution.schedule}
-    data = PageData(rows, solution.memory_unit, plans, solution.progress)
     baselines = tuned.baselines.items() if tuned else ()
     others = {BASELINE_TITLES[name]: some for name, some in baselines if name != "all_maximum"}
     energy = [Section("Energy", _energy_facts(solution, tuned))] if tuned else []
     label = "Energy saved (placeholder costs)" if solution.costs.placeholder else "Energy saved"
     saved = [_saved(label, tuned)] if tuned else []
-    return write_report(
-        path,
-        report_title(solution),
-        [*before, *schedule_sections(solution), *energy, *after, Section("Files", file_facts(path.parent))],
-        summary=(*summary_facts(solution), *saved, *summary),
-        introduction=introduction(solution, brought),
-        program=page_program(data, others),
-    )
+    parts |= {"summary": (*saved, *summary), "after": (*energy, *after)}
+    return write_text(path, schedule_page(solution, file_facts(path.parent), plans, others, **parts))
 
 
 def _energy_facts(solution: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, ...]:

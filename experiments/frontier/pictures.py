@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -66,27 +67,31 @@ def _timeline(
 
 
 def _frontier(tuned: EnergyResult) -> Drawing:
-    frontier, chosen, maximum = tuned.frontier, tuned.plan, tuned.frontier.all_maximum
-    until_ms = tuned.compared_until_ms(chosen)
-    points = [(plan.time_ms, plan.energy_mj) for plan in frontier.plans]
-    alone = [(plan.time_ms, plan.energy_mj) for plan in frontier.without_straggler]
+    frontier, plan, maximum = tuned.frontier, tuned.plan, tuned.frontier.all_maximum
+    until_ms = tuned.compared_until_ms(plan)
+    points, alone, [chosen], [highest] = map(
+        _points, (frontier.plans, frontier.without_straggler, [plan], [maximum])
+    )
     return lambda axes: plot_frontier.draw_frontier(
         alone,
-        (maximum.time_ms, maximum.energy_mj),
+        highest,
         axes,
-        chosen=(chosen.time_ms, chosen.energy_mj),
+        chosen=chosen,
         deadline_ms=tuned.deadline_ms,
         lower_bound=[(plan.time_ms, plan.lower_bound_mj) for plan in frontier.plans],
         until=(
-            (until_ms, frontier.energy_next_to(chosen, until_ms)),
+            (until_ms, frontier.energy_next_to(plan, until_ms)),
             (until_ms, frontier.energy_next_to(maximum, until_ms)),
         ),
         stragglers=[point for point in points if point not in alone],
         others={
-            BASELINE_TITLES[name]: [(plan.time_ms, plan.energy_mj) for plan in plans]
+            BASELINE_TITLES[name]: _points(plans)
             for name, plans in tuned.baselines.items()
             if name != "all_maximum"
         },
-        title="Time-energy frontier of one iteration"
-        + (", of placeholder costs" if tuned.costs.placeholder else ""),
+        title="Time and energy of one iteration" + " (placeholder costs)" * tuned.costs.placeholder,
     )
+
+
+def _points(plans: Iterable[FrequencyPlan]) -> list[plot_frontier.TimeEnergy]:
+    return [(plan.time_ms, plan.energy_mj) for plan in plans]

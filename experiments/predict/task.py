@@ -117,16 +117,21 @@ def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], lines: Sequen
         figures={name: last[name] for name in last if name.endswith("percent") and last[name] is not None},
         tables={name: table for name, table in tables.items() if table.rows},
         files={"board.html": partial(write_board, counted, lines)} if counted else {},
-        sentences=[*lines, *map(str, runs if len(runs) <= MOST_SHOWN else ()), board_text(counted), *reasons],
+        sentences=[
+            *lines,
+            *map(str, runs if len(runs) <= MOST_SHOWN else ()),
+            *text_columns(board_table(counted)),
+            *reasons,
+        ],
     )
 
 
-def board_text(runs: Sequence[BoardRun]) -> str:
-    """Return the board as a table for a terminal; an empty column is left out."""
+def board_table(runs: Sequence[BoardRun]) -> list[tuple[str, ...]]:
+    """Return the board as a table, its heads first; an empty column is left out."""
     rows = board_rows(runs)
     lines = [[cell(name, row[name]) for name in HEADS] for row in rows]
     columns = [column for column in zip(HEADS.values(), *lines, strict=True) if any(column[1:])]
-    return "\n".join(text_columns(list(zip(*columns, strict=True)))) if rows else "nothing to compare"
+    return list(zip(*columns, strict=True)) if rows else [("nothing to compare",)]
 
 
 def cell(name: str, value: object) -> str:
@@ -136,17 +141,22 @@ def cell(name: str, value: object) -> str:
 
 def write_board(runs: Sequence[BoardRun], sentences: Sequence[str], path: Path) -> None:
     """Write the page, with the figure in it and beside it; sentences are those on the calibration."""
-    sections, tables = [Section("All tables", text=board_text(runs))], by_table(runs)
+    sections, tables = [Section("All tables", rows=board_table(runs))], by_table(runs)
     panels = dict[str, dict[str, list[tuple[float, float]]]]()
     for title, unit in _UNITS.items():
         pairs = {table: [pair for run in some if (pair := run.pair(unit))] for table, some in tables.items()}
         if points := {table: some for table, some in pairs.items() if some}:
             panels[title] = points
     if panels:
-        figure = draw_predicted(panels)
-        save(figure, path.with_suffix(""))
-        picture = Picture(image(figure, "png"), "Predicted figures against measured ones, by table")
-        sections.append(Section("Measured and predicted", pictures=(picture,)))
+        save(draw_predicted(panels), path.with_suffix(""))
+        pictures = [
+            Picture(
+                image(draw_predicted({title: points}), "png"),
+                f"Predicted {title} against the measured, by table",
+            )
+            for title, points in panels.items()
+        ]
+        sections.append(Section("Measured and predicted", pictures=tuple(pictures)))
     sections += [Section(table, facts) for table, some in tables.items() if (facts := tuple(_facts(some)))]
     introduction = "\n".join([_INTRODUCTION, *sentences])
     write_report(path, "Predictions beside measured runs", sections, introduction=introduction)

@@ -54,7 +54,7 @@ def save_durations(savings: Sequence[Reduction], path: Path) -> None:
         ratio = dollars[model, days, MULTI_CLOUD.name] / dollars[model, days, DYNAMIC.name]
         curves.setdefault(model, []).append(CurvePoint(days, ratio))
     panels = [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()]
-    title = "Cost of staying with the best offer at the start over that of moving (batch size)"
+    title = "Cost of staying with the first offer / cost of moving (batch size)"
     texts = "length (days)", "staying / moving", title
     wide, column = (draw_panels(panels, *texts, width=width) for width in (None, COLUMN_INCHES))
     save_widths(wide, column, path)

@@ -19,9 +19,9 @@ from placements.forms.texts import text_columns
 from placements.placement_file import placement_to_yaml
 from runtime.torch_pipelining.csv import torch_order
 from schedsearch.core.progress import StepBar
-from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
+from schedsearch.figures.canvas import save_widths
 from schedsearch.figures.causes import draw_causes
-from schedsearch.figures.comparison import draw_timelines
+from schedsearch.figures.comparison import save_timelines
 from schedsearch.figures.perfetto import write_perfetto
 from schedsearch.replay.causes import CauseRow, causes_of
 from schedsearch.replay.job import Job, job_of
@@ -297,5 +297,4 @@ def _write_trace(replayed: _Replayed, path: Path) -> None:
 
 def _draw_timelines(replayed: _Replayed, path: Path) -> None:
     """Draw a typical iteration, wide and for a column."""
-    rows = _timelines(replayed)
-    save_widths(draw_timelines(rows), draw_timelines(rows, COLUMN_INCHES), path)
+    save_timelines(_timelines(replayed), path)

@@ -1,12 +1,11 @@
 """The figures of a page as Bokeh's documents: axes, glyphs and curves, of which the page's scripts fill some.
 
-The only module that knows Bokeh. Rows of a timeline count from 0 at the top: for each schedule one of its
-title, then one of each device, and of each of its streams.
+The only module that knows Bokeh. Rows of a timeline count from 0 at the top: for each schedule the rows
+of its title, as many as its lines need, then one for each device, and for each of its streams.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -16,19 +15,18 @@ import bokeh
 from bokeh.core.properties import value
 from bokeh.embed import json_item
 from bokeh.layouts import column
-from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, DataRange1d, FixedTicker, NumeralTickFormatter, Range1d
 from bokeh.palettes import Cividis256, Plasma256, Viridis256
 from bokeh.plotting import figure
 
 from experiments.report.html_report import PageProgram
 from experiments.report.page_data import PageData, PagePlans, packed
-from placements.streams import in_rows, lane_name
+from placements.streams import lane_name
 from schedsearch.energy import FrequencyPlan
 from schedsearch.figures.timeline import KIND_COLOR, KIND_NAME, SHARED_COLOR
-from schedsearch.schedule import Schedule
 
 ACCENT = "#0062A3"
-"""Of what the reader has chosen: the point of the frontier, the block that was clicked."""
+"""Colour of the reader's choice: the point of the frontier, and the block that was clicked."""
 
 _INK, _SOFT, _LINE, _IDLE = "#1D2329", "#57606A", "#D5DAE0", "#F1F3F5"
 _CAPACITY = "#D55E00"
@@ -39,12 +37,6 @@ _LEFT_PX, _RIGHT_PX, _AXIS_PX = 60, 12, 52
 
 _BESIDE_NAME_PX, _LETTER_PX = 32, 6
 """Room on the left besides the names of rows, and for each of their letters."""
-
-_ROW_PX, _ROWS_PX, _MAX_ROWS_PX = (16, 30), 560, 2400
-"""Height of a row of the timeline, of all rows where that leaves a choice, and of all at most."""
-
-_TEXT_PX = 16
-"""Height of a title, or of the name of a row."""
 
 _MOST_ZOOM = 1e5
 """Times that the whole time axis may be magnified."""
@@ -68,21 +60,12 @@ def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] |
         "kinds": kinds,
         "palettes": {"micro_batch": Cividis256, "clock": Viridis256, "power": Plasma256},
         "half_row": HALF_ROW,
-        "title_rows": _row_px(list(data.schedules.values()))[1],
         "axis_px": _AXIS_PX,
     }
     # Bokeh's own script, without the parts that no figure here needs
     library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
     content = packed(data.tree() | {"items": items, "looks": looks})
     return PageProgram.of(library.read_text(encoding="utf-8"), content)
-
-
-def _row_px(schedules: Sequence[Schedule]) -> tuple[float, int]:
-    """Return the height of a row in pixels, and how many rows the title of a schedule takes."""
-    num_rows = len(schedules) + sum(len(schedule.placement.lanes) for schedule in schedules)
-    least, most = _ROW_PX
-    row_px = min(max(_ROWS_PX / num_rows, least), most, _MAX_ROWS_PX / num_rows)
-    return row_px, math.ceil(_TEXT_PX / row_px)
 
 
 _TEXT = {"text_color": _INK, "text_font": value(_FONT), "text_font_size": "12px", "text_baseline": "bottom"}
@@ -97,6 +80,7 @@ _SPAN = "left right top bottom"
 _Glyphs = tuple[tuple[str, str, str, dict[str, Any]], ...]
 
 _BLOCKS: _Glyphs = (
+    ("quad", "rows", _SPAN, _IDLE_LOOK),
     ("text", "titles", "x y text", _TITLE),
     ("image_rgba", "far", "image x y dw dh", {}),
     ("quad", "near", f"{_SPAN} color line", {"fill_color": "color", "line_color": "line", "line_width": 0.6}),
@@ -122,47 +106,22 @@ def _timelines(data: PageData) -> Any:
         end_ms = max(end_ms, *(plan.time_ms for plan in data.plans.frontier.plans))
     least_ms = end_ms / _MOST_ZOOM
     times = Range1d(start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=least_ms, name="times")
-    names = [lane_name(lane) for each in data.schedules.values() for lane in each.placement.lanes]
+    names = [lane_name(lane) for schedule in data.schedules.values() for lane in schedule.placement.lanes]
     left_px = max(_LEFT_PX, _BESIDE_NAME_PX + _LETTER_PX * max(map(len, names)))
-    blocks = _rows(list(data.schedules.values()), times, left_px)
-    held = _row_figure(_AXIS_PX, "held", times, FixedTicker(ticks=[]), left_px)
+    blocks, held = (_row_figure(name, times, left_px) for name in ("blocks", "held"))
     for plot, glyphs in ((blocks, _BLOCKS), (held, _HELD)):
         for kind, name, columns, looks in glyphs:
             getattr(plot, kind)(source=_source(columns, name), **looks)
     return column(blocks, held, sizing_mode="stretch_width", spacing=20)
 
 
-def _rows(schedules: Sequence[Schedule], times: Range1d, left_px: int) -> Any:
-    """Return a figure with a row for each stream of each device; as many have a name as there is room for."""
-    row_px, title_rows = _row_px(schedules)
-    rows: dict[int, str] = {}
-    ticks: list[int] = []
-    every = math.ceil(_TEXT_PX / 1.3 / row_px)
-    first = title_rows
-    for schedule in schedules:
-        lanes = schedule.placement.lanes
-        names = [lane_name(lanes[lane]) for lane in in_rows(lanes)]
-        rows |= {first + row: name for row, name in enumerate(names)}
-        ticks += range(first, first + len(names), every)
-        first += len(names) + title_rows
-    num_rows = first - title_rows
-    height = _AXIS_PX + round(num_rows * row_px)
-    plot = _row_figure(height, "blocks", times, FixedTicker(ticks=ticks), left_px)
-    plot.y_range.start = num_rows - 0.5
-    plot.yaxis.major_label_overrides = rows
-    ends = {"left": [0.0] * len(rows), "right": [times.end] * len(rows)}
-    sides = {"top": [row - HALF_ROW for row in rows], "bottom": [row + HALF_ROW for row in rows]}
-    plot.quad(**ends, **sides, **_IDLE_LOOK)
-    return plot
-
-
-def _row_figure(height: int, name: str, times: Range1d, numbers: FixedTicker, left_px: int) -> Any:
-    """Return a figure whose rows are devices."""
+def _row_figure(name: str, times: Range1d, left_px: int) -> Any:
+    """Return a figure whose rows are devices; the scripts lay them out for the page's width."""
     y_range = Range1d(start=0.5, end=-0.5)
-    plot = _figure(height, name, x_range=times, y_range=y_range, tools="xpan,xwheel_zoom")
+    plot = _figure(_AXIS_PX, name, x_range=times, y_range=y_range, tools="xpan,xwheel_zoom")
     plot.min_border_left = left_px
     plot.toolbar.active_drag, plot.toolbar.active_scroll = plot.tools
-    plot.yaxis.ticker = numbers
+    plot.yaxis.ticker = FixedTicker(ticks=[])
     plot.yaxis.major_tick_line_color = plot.yaxis.axis_line_color = None
     plot.xaxis.axis_label, plot.yaxis.axis_label = "time (ms)", "device"
     plot.grid.visible = False
@@ -198,17 +157,12 @@ def _figure(height: int, name: str, **more: Any) -> Any:
 
 
 def _source(columns: str, name: str) -> ColumnDataSource:
-    return ColumnDataSource({each: [] for each in columns.split()}, name=name)
+    return ColumnDataSource({column_name: [] for column_name in columns.split()}, name=name)
 
 
-_BASELINE_LOOKS = (
-    ("#CC79A7", "diamond"),
-    ("#E69F00", "triangle"),
-    ("#56B4E9", "inverted_triangle"),
-    ("#666666", "x"),
-    ("#009E73", "plus"),
-)
-"""Colour and mark of what a frontier is compared with, as in `schedsearch.figures.frontier`."""
+_BASELINE_COLORS = ("#CC79A7", "#E69F00", "#56B4E9", "#666666", "#009E73")
+_BASELINE_MARKS = ("diamond", "triangle", "inverted_triangle", "x", "plus")
+"""Colours and marks of the baselines of a frontier, as in `schedsearch.figures.frontier`."""
 
 _MOST_MARKS = 30
 """Marks on the curve of one of them, of which some have a thousand points."""
@@ -231,7 +185,8 @@ def _frontier(plans: PagePlans, others: Mapping[str, Sequence[FrequencyPlan]]) -
     if later:
         looks = {"size": 5, "line_color": ACCENT, "fill_color": "#FFFFFF"}
         plot.scatter(*_points(later), **looks, legend_label="pays only next to a straggler")
-    for (title, some), (color, mark) in zip(others.items(), cycle(_BASELINE_LOOKS), strict=False):
+    colored = cycle(zip(_BASELINE_COLORS, _BASELINE_MARKS, strict=True))
+    for (title, some), (color, mark) in zip(others.items(), colored, strict=False):
         plot.line(*_points(some), line_color=color, line_width=1.0, legend_label=title)
         marked = _points(some[:: max(len(some) // _MOST_MARKS, 1)])
         plot.scatter(*marked, color=color, marker=mark, size=8, legend_label=title)
@@ -241,11 +196,14 @@ def _frontier(plans: PagePlans, others: Mapping[str, Sequence[FrequencyPlan]]) -
     plot.scatter(*_points([plans.chosen]), **looks, legend_label="chosen plan")
     looks = {"size": 15, "line_color": _INK, "line_width": 2.5, "fill_color": None}
     plot.scatter(source=_source("x y", "here"), **looks, legend_label="in the timeline")
-    _calm(plot.legend)
+    _calm(plot, "below")
+    plot.legend.name, plot.legend.location = "legend", "top_left"
     return plot
 
 
-def _calm(legend: Any) -> None:
+def _calm(plot: Any, place: str) -> None:
+    """Move the legend out of the axes, in small letters."""
+    plot.add_layout(legend := plot.legend[0], place)
     legend.label_text_font, legend.label_text_font_size, legend.label_text_color = _FONT, "11px", _SOFT
     legend.border_line_color, legend.background_fill_alpha = None, 0.8
     legend.glyph_height, legend.spacing, legend.padding = 14, 1, 4
@@ -259,14 +217,13 @@ def _points(plans: Sequence[FrequencyPlan]) -> tuple[list[float], list[float]]:
 
 def _progress() -> Any:
     """Return the axes of a search's values and bounds over its time."""
-    plot = _figure(240, "progress", tools="")
+    plot = _figure(240, "progress", x_range=DataRange1d(start=0.0), tools="")
     plot.xaxis.axis_label = "time of the search (s)"
     best, bound = _source("x y", "best"), _source("x y", "bound")
     plot.step(source=best, mode="after", line_color=ACCENT, line_width=2, legend_label="best found")
     plot.scatter(source=best, size=6, color=ACCENT, legend_label="best found")
     dashed = {"line_color": _CAPACITY, "line_dash": [5, 4], "line_width": 2}
     plot.step(source=bound, mode="after", **dashed, legend_label="bound proved")
-    _calm(plot.legend)
-    plot.legend.orientation = "horizontal"
-    plot.add_layout(plot.legend[0], "above")
+    _calm(plot, "above")
+    plot.legend.orientation, plot.legend.spacing = "horizontal", 12
     return plot

@@ -1,8 +1,8 @@
 """A report as one HTML page that needs nothing else: style, pictures and scripts are inside it.
 
 It shows facts, figures and text that it is given, and knows nothing of searches, plans or runs. Its form is
-the template ``browser/page.html``, which shows everything given as text, never as markup; no script runs but
-those of the page's program, which stand in the page with their data, compressed.
+the template ``browser/page.html``, which shows everything given as text, never as markup. Only the scripts of
+the page's program run; they stand in the page with their data, compressed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -25,11 +24,11 @@ class Fact:
     """One line of a table, or one tile of the summary.
 
     Attributes:
-        label: What it is.
-        value: With its unit, as it is to be read.
-        note: How to read it, or where it comes from.
-        good: Whether it is as hoped; None where that is not a question. Shown as a mark and a colour.
-        link: File that the value leads to, relative to the page.
+        label: Name of the figure.
+        value: Value with its unit.
+        note: Explanation or source of the value.
+        good: Whether the value is good, shown as a mark and a colour; None for neither.
+        link: Target file of the value's link, relative to the page.
     """
 
     label: str
@@ -56,33 +55,26 @@ class Picture:
         """The bytes as text."""
         return base64.b64encode(self.png).decode("ascii")
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height in pixels, from the PNG's first chunk."""
-        assert self.png.startswith(b"\x89PNG\r\n\x1a\n"), "a picture is a PNG file"
-        width, height = struct.unpack(">II", self.png[16:24])
-        return width, height
-
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under its own heading: a sentence, a panel, a table, pictures, fixed-width text.
+    """A part of the page under its own heading: a sentence, a panel, pictures, tables and notes.
 
     Attributes:
         title: The heading.
-        facts: Rows of the table.
+        facts: Rows of a table of facts.
         pictures: In order.
-        text: Shown line by line as it is, such as `schedsearch.picture.picture`.
-        introduction: A sentence below the heading.
-        panel: What the page's program shows there, by the name that it knows; empty for nothing.
+        text: Notes below the tables, a paragraph for each line.
+        panel: Panel that the page's program fills, by its name; empty for none.
+        rows: Rows of a table with several columns, the heads first.
     """
 
     title: str
     facts: tuple[Fact, ...] = ()
     pictures: tuple[Picture, ...] = ()
     text: str = ""
-    introduction: str = ""
     panel: str = ""
+    rows: Sequence[Sequence[str]] = ()
 
 
 FILES = (
@@ -111,7 +103,7 @@ class PageProgram(NamedTuple):
         loader, ours = _script("load.js"), "\n".join(map(_script, FILES))
         code = f'{library}\n(() => {{\n"use strict";\n{ours}}})();\n'
         hashes = (hashlib.sha256(script.encode()).digest() for script in (loader, code))
-        policy = " ".join(f"'sha256-{base64.b64encode(each).decode('ascii')}'" for each in hashes)
+        policy = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in hashes)
         elements = (
             f'<script type="text/plain" id="page-code">{_compressed(code.encode())}</script>',
             f'<script type="text/plain" id="page-data">{_compressed(data)}</script>',

@@ -41,7 +41,7 @@ class PagePlans:
     Attributes:
         profile: Profile of every block at every clock.
         frontier: Its plans, by increasing time.
-        chosen: Where the page begins.
+        chosen: Plan that the page shows first.
     """
 
     profile: Profile
@@ -81,7 +81,7 @@ class PageData:
     def tree(self) -> Tree:
         """Return it as plain data and arrays."""
         in_mib = self.memory_unit == "MiB"
-        trees = [schedule_tree(title, each, in_mib) for title, each in self.schedules.items()]
+        trees = [schedule_tree(title, schedule, in_mib) for title, schedule in self.schedules.items()]
         first = next(iter(self.schedules.values()))
         return {
             "schedules": trees,
@@ -94,13 +94,12 @@ class PageData:
 def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
     """Return a schedule: its blocks in an order in which none is before one that it waits for.
 
-    The arrays of blocks have the shape ``(num_blocks,)``; ``mode`` says which of ``modes`` each runs in, of
-    which the first is empty. Those of rows go through the devices and their streams, each with its blocks in
-    order: ``rows`` has the indices of the blocks, and those of row r are from ``row_first[r]`` to
-    ``row_first[r + 1]``. ``held`` has what each device holds from the start of each of its blocks on; which
-    these are is likewise in ``held_rows`` and ``held_first``. What block i waits for is
-    ``before[before_first[i] : before_first[i + 1]]``, with the least time between in ``delay_ms``. Memory is
-    in the placement's units, or in MiB if that is asked for and they are known.
+    Arrays of blocks have the shape ``(num_blocks,)``; ``mode`` is an index into ``modes``, whose first name
+    is empty. A row is a stream of a device. ``rows`` has the indices of its blocks in order; row r has the
+    part from ``row_first[r]`` to ``row_first[r + 1]`` (CSR). ``held`` is a device's memory from the start of
+    each of its blocks on; ``held_rows`` and ``held_first`` are the indices of these blocks. The predecessors
+    of block i are ``before[before_first[i] : before_first[i + 1]]``, with the minimum delay in ``delay_ms``.
+    Memory is in the placement's units, or in MiB if `in_mib` is set and the unit is known.
     """
     placement = schedule.placement
     unit = (placement.memory_unit_mib or 1.0) if in_mib else 1.0
@@ -120,17 +119,17 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
         "num_micro_batches": schedule.num_micro_batches,
         "blocks": [
             {
-                "name": each.name,
-                "kind": each.kind.value,
-                "devices": list(each.devices),
-                "rows": [lanes.index(lane) for lane in placement.lanes_of(each)],
-                "stream": "" if each.stream == COMPUTE else each.stream,
-                "after": [number_of[name] for name in each.after],
+                "name": spec.name,
+                "kind": spec.kind.value,
+                "devices": list(spec.devices),
+                "rows": [lanes.index(lane) for lane in placement.lanes_of(spec)],
+                "stream": "" if spec.stream == COMPUTE else spec.stream,
+                "after": [number_of[name] for name in spec.after],
             }
-            for each in placement.blocks
+            for spec in placement.blocks
         ],
-        "capacity": None if placement.memory is None else [unit * each for each in placement.memory],
-        "static": [unit * each for each in placement.static],
+        "capacity": None if placement.memory is None else [unit * capacity for capacity in placement.memory],
+        "static": [unit * units for units in placement.static],
         "peak": (unit * peak_memory(schedule)).tolist(),
         "block": block.astype(np.uint16 if len(placement.blocks) < 2**16 else np.uint32),
         "micro_batch": np.array([n for _, n in graph.instances], dtype=np.uint32),
@@ -150,8 +149,8 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
 def _orders(graph: InstanceGraph, orders: Sequence[Sequence[Instance]], name: str, first: str) -> Tree:
     """Return orders one after the other, as indices, and where each begins."""
     index = {instance: i for i, instance in enumerate(graph.instances)}
-    found = np.array([index[each] for order in orders for each in order], dtype=np.uint32)
-    return {name: found, first: _firsts([len(order) for order in orders])}
+    indices = np.array([index[instance] for order in orders for instance in order], dtype=np.uint32)
+    return {name: indices, first: _firsts([len(order) for order in orders])}
 
 
 def _waits(graph: InstanceGraph) -> Tree:
@@ -182,24 +181,21 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
     points = {name: sorted(costs[name], key=by_clock) for name in schedule.placement.runs}
     every = [point for some in points.values() for point in some]
     number_of = {name: i for i, name in enumerate(points)}
-    maximum, energy = plans.frontier.all_maximum, plans.frontier.energy_next_to
     alone = {id(plan) for plan in plans.frontier.without_straggler}
     kind = np.uint8 if max(map(len, points.values())) < 2**8 else np.uint16
     return {
         "time_ms": [plan.time_ms for plan in shown],
         "energy_mj": [plan.energy_mj for plan in shown],
         "saving": [plans.frontier.saving(plan) for plan in shown],
-        "until_ms": [max(plan.time_ms, maximum.time_ms) for plan in shown],
-        "highest_mj": [energy(maximum, max(plan.time_ms, maximum.time_ms)) for plan in shown],
+        "until_ms": [max(plan.time_ms, plans.frontier.all_maximum.time_ms) for plan in shown],
         "training": [str(plans.frontier.training_figures(plan)) for plan in shown],
         "is_alone": [id(plan) in alone for plan in shown],
         "num_plans": len(plans.frontier.plans),
         "chosen": shown.index(plans.chosen),
-        "device": plans.profile.device,
         "blocking_power_w": plans.frontier.blocking_power_w,
         "clock_mhz": np.array([point.clock_mhz for point in every], dtype=np.float64),
         "time_of_point_ms": np.array([point.time_ms for point in every], dtype=np.float64),
-        "power_w": np.array([each.time_ms and each.energy_mj / each.time_ms for each in every], dtype=float),
+        "power_w": np.array([point.time_ms and point.energy_mj / point.time_ms for point in every], float),
         "run": np.array([number_of[name] for name in graph.runs], dtype=np.uint32),
         "point_first": _firsts([len(some) for some in points.values()]),
         "choice": np.array([_choices(schedule, graph, points, plan) for plan in shown], dtype=kind),
@@ -216,7 +212,7 @@ def _choices(
         for name, clocks in plan.clock_mhz.items()
         for n, clock in zip(schedule.runs_of[name], clocks, strict=True)
     }
-    return [place[run][clock[each]] for run, each in zip(graph.runs, graph.instances, strict=True)]
+    return [place[run][clock[instance]] for run, instance in zip(graph.runs, graph.instances, strict=True)]
 
 
 def progress_tree(progress: Sequence[SearchProgress], tick_ms: float) -> list[Tree]:

@@ -37,8 +37,8 @@ class Table:
         """Names of the columns, the first row of the file."""
         if self.columns or self.kind is dict:
             return self.columns or tuple(self.rows[0])
-        own = (each for each in declared_fields(self.kind) if without_none(each.kind)[0] in _PLAIN)
-        return tuple(each.name for each in own)
+        members = (member for member in declared_fields(self.kind) if without_none(member.kind)[0] in _PLAIN)
+        return tuple(member.name for member in members)
 
     @property
     def text(self) -> str:
@@ -54,7 +54,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Everything that a command has found, of which the frame writes the files and prints the lines.
+    """Results of a command; the frame writes its files and prints its lines.
 
     Attributes:
         figures: Figures of ``result.json`` by names with their units; a status is text.

@@ -167,20 +167,25 @@ def _with_energies(
         yield replace(row, until_ms=until_ms, max_clocks_j=maximum, best_clocks_j=best)
 
 
-def beside_table(rows: Sequence[BesideRow]) -> list[str]:
-    """Return the table as lines of text, with a note on its energies; nothing where there is no other."""
+def beside_table(rows: Sequence[BesideRow]) -> tuple[list[list[str]], list[str]]:
+    """Return the table, its heads first, and its notes; both are empty where there is no other schedule."""
     ran = [row for row in rows if row.schedule is not None]
     if len(ran) < 2:
-        return []
+        return [], []
     table = [["", "iteration", "bubble", "peak memory", "energy*"], *map(_cells, rows)]
     if all(row.best_clocks_j is None for row in ran):
         table = [cells[:-1] for cells in table]
-    lines = text_columns(table)
-    lines += [line for row in rows if row.note for line in textwrap.wrap(f"{row.title}: {row.note}", 79)]
+    notes = [f"{row.title}: {row.note}" for row in rows if row.note]
     if ran[0].max_clocks_j is not None:
-        lines.append(f"* at the clocks of least energy, then waiting until {ran[0].until_ms:,.6g} ms;")
-        lines.append(f"  {ran[0].title} with all clocks at maximum: {ran[0].max_clocks_j:,.0f} J")
-    return lines
+        best = f"* at the clocks of least energy, then waiting until {ran[0].until_ms:,.6g} ms"
+        notes.append(f"{best}; {ran[0].title} with all clocks at maximum: {ran[0].max_clocks_j:,.0f} J")
+    return table, notes
+
+
+def beside_lines(table: Sequence[Sequence[str]], notes: Sequence[str]) -> list[str]:
+    """Return the table and its notes as lines for a terminal."""
+    wrapped = [line for note in notes for line in textwrap.wrap(note, 79)]
+    return [*text_columns(table), *wrapped] if table else []
 
 
 def _cells(row: BesideRow) -> list[str]:

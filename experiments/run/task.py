@@ -19,13 +19,13 @@ from experiments.frontier.task import check_energy_on, search_and_tune
 from experiments.report.html_report import Section
 from experiments.report.result import Result
 from experiments.run import measured_run
-from experiments.run.beside import beside_table, in_words, rows_beside
+from experiments.run.beside import beside_lines, beside_table, in_words, rows_beside
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
 from experiments.run.resumed import KeptOptions, kept_options, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.run.scripts import generate_scripts, planned_scripts, script_schedule, simulate_scripts
 from experiments.search.options import ProfileOptions
-from experiments.search.pictures import draw_schedule
+from experiments.search.pictures import draw_memory, draw_timeline
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import figures, search_and_save
@@ -58,7 +58,8 @@ def task(options: RunCommandOptions) -> Result:
         plans.show(directory)
     else:
         solution = search_and_save(options, problem, directory)
-        draw_schedule(solution, directory)
+        draw_timeline(solution, directory / "timeline")
+        draw_memory(solution, directory / "memory")
         log.info("%-12s%s", "clocks", "none planned; give options of energy or a profile for a plan")
     scripts, is_batch = directory / "scripts", problem.batch is not None
     generate_scripts(runtime, solution, tuned, model, scripts, is_batch=is_batch)
@@ -130,20 +131,22 @@ def run_result(
     """Return figures, report and lines of a run, beside its plan and usual schedules."""
     utilisation = None
     if options.runtime.trace:
-        on, costs = script_schedule(solution.schedule).placement, solution.costs
+        on = script_schedule(solution.schedule).placement
         plan = planned_scripts(solution, tuned, measurement.num_micro_batches) if tuned else None
-        utilisation = measured_run.save_trace(measurement.records, on, output_directory(), plan, costs)
+        utilisation = measured_run.save_trace(
+            measurement.records, on, output_directory(), plan, solution.costs
+        )
     rows = rows_beside(options.placement, problem, solution, tuned)
     proved = solution.searched.proved if solution.searched else "made by hand"
-    beside = beside_table(rows)
-    brought = in_words(rows, proved) if beside else ""
+    table, notes = beside_table(rows)
+    brought = in_words(rows, proved) if table else ""
     run = measured_run.run_section(measurement, utilisation)
     page = partial(
         write_page,
         solution,
         tuned,
         summary=[measured_run.equality(measurement)],
-        before=[Section("Beside usual schedules", text="\n".join(beside))] * bool(beside),
+        before=[Section("Beside usual schedules", text="\n".join(notes), rows=table)] * bool(table),
         after=[run],
         brought=brought,
     )
@@ -156,7 +159,7 @@ def run_result(
         sentences=[
             *(f"{name:<12}{shown.get(name, 'none')}" for name in names),
             *energy,
-            *beside,
+            *beside_lines(table, notes),
             *textwrap.wrap(brought, 79),
         ],
     )

@@ -17,6 +17,7 @@ from placements.forms.meaning import Meaning, Verbatim, group, option
 from placements.forms.reading import in_mib, json_file
 from placements.gpus import GPUS, gpu_table
 from placements.hardware import Gpu
+from schedsearch.core.problem import seconds_of
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,11 @@ class SearchOptions:
     def exports(self) -> tuple[str, ...]:
         """Names of the further files."""
         return (self.export,) if isinstance(self.export, str) else self.export or ()
+
+    @property
+    def limit_s(self) -> float:
+        """Limit of all searches, in s; infinite where only the work is limited."""
+        return seconds_of(self.time_limit_s, self.work_limit)
 
     def __post_init__(self) -> None:
         """Check memory that is text: a number with a unit of bytes."""

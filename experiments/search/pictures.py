@@ -5,24 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.search.results import SearchStepResult
+from placements import Placement
 from schedsearch.figures import memory
-from schedsearch.figures.canvas import COLUMN_INCHES, save_drawing, save_widths
-from schedsearch.figures.comparison import draw_timelines, title_of
+from schedsearch.figures.canvas import NARROW_INCHES, image, save_drawing
+from schedsearch.figures.comparison import draw_timelines, save_timelines, title_of
+from schedsearch.schedule import Instance, as_soon_as_possible
 
 
-def draw_schedule(solution: SearchStepResult, directory: Path) -> None:
-    """Draw the timeline and the memory of a schedule at the times of its placement."""
-    draw_timeline(solution, directory / "timeline")
-    draw_memory(solution, directory / "memory")
+def draw_placement(placement: Placement) -> bytes:
+    """Return a PNG of one micro-batch alone on a placement, each block in its first mode."""
+    placement = placement.per_micro_batch
+    orders: list[list[Instance]] = [[] for _ in placement.lanes]
+    for block in placement.topological_order:
+        for lane in placement.lanes_of(block):
+            orders[lane].append((block.name, 0))
+    chosen = [(0,) * len(placement.decisions)] * bool(placement.decisions)
+    alone = as_soon_as_possible(placement, 1, orders, chosen)
+    title = f"one micro-batch alone on {placement.name}: {placement.ms(alone.makespan):,.6g} ms"
+    return image(draw_timelines({title: alone}, NARROW_INCHES), "png")
 
 
-def draw_timeline(solution: SearchStepResult, path: Path) -> None:
+def draw_timeline(step: SearchStepResult, path: Path) -> None:
     """Draw the timeline of a schedule."""
-    timelines = {title_of(solution.schedule): solution.schedule}
-    save_widths(draw_timelines(timelines), draw_timelines(timelines, COLUMN_INCHES), path)
+    save_timelines({title_of(step.schedule): step.schedule}, path)
 
 
-def draw_memory(solution: SearchStepResult, path: Path) -> None:
+def draw_memory(step: SearchStepResult, path: Path) -> None:
     """Draw the memory that each device holds over time."""
-    schedule, unit = solution.schedule, solution.memory_unit
+    schedule, unit = step.schedule, step.memory_unit
     save_drawing(lambda axes: memory.memory(schedule, axes, unit=unit, title="Memory held"), path)

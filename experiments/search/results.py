@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from experiments.search.options import SearchOptions
 from experiments.search.profile_reading import CostSource
 from placements import Placement, Profile
 from schedsearch.core.answer import Answer, SearchProgress
@@ -49,6 +50,7 @@ class SearchStepResult:
         selection: Choice of the schedule by its energy; None where none was asked for.
         progress: Reports of the search on its way; empty where the result was at hand.
         by_hand: Schedules made by hand that fit, the best first, where the schedule was searched.
+        options: Options of the search; None for an unknown search.
     """
 
     placement: Placement
@@ -60,6 +62,7 @@ class SearchStepResult:
     selection: SelectionResult | None = None
     progress: tuple[SearchProgress, ...] = ()
     by_hand: Mapping[str, Schedule] = field(default_factory=dict)
+    options: SearchOptions | None = None
 
     @property
     def searched(self) -> Answer | None:

@@ -94,7 +94,10 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
         files["galvatron_config.json"] = galvatron_fields(problem.built.planned)
     made = {} if result is None else made_by_hand(problem, schedule.num_micro_batches)
     solution = SearchStepResult(
-        placement, problem.profile, schedule, result, costs, unit, progress=progress, by_hand=made
+        *(placement, problem.profile, schedule, result, costs, unit),
+        progress=progress,
+        by_hand=made,
+        options=options.search,
     )
     if "perfetto" in options.search.exports:
         rows = {"searched" if result else "by hand": schedule, **dict([*made.items()][:1])}
@@ -201,8 +204,7 @@ _MOST_BY_HAND = 10
 def beside_best_by_hand(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> str:
     """Return how a schedule stands to the best of those made by hand, with the memory that this one needs."""
     name, best = next(iter(made.items()))
-    time, memory = in_ms(best.placement, best.makespan), f"{int(peak_memory(best).max()):,}"
-    needs = f"{time} and {memory} {unit or 'units of the placement'}"
+    needs = f"{in_ms(best.placement, best.makespan)} and {peak(best, unit)}"
     return f"{compared(schedule.makespan, best.makespan)} {name}, the best by hand that fits ({needs})"
 
 
@@ -292,11 +294,16 @@ def _modes_in_words(schedule: Schedule) -> str:
 def _peaks(peaks: Sequence[int], capacity: Sequence[int] | None, unit: str) -> str:
     """Return the most that each device holds, and how much it may."""
     unit = unit or "units of the placement"
-    most = f" of {_listed(capacity)}" if capacity else ""
-    return f"{_listed(peaks)}{most} {unit}"
+    most = f" of {listed(capacity)}" if capacity else ""
+    return f"{listed(peaks)}{most} {unit}"
 
 
-def _listed(units: Sequence[int]) -> str:
+def peak(schedule: Schedule, unit: str) -> str:
+    """Return the peak memory of the fullest device with its unit."""
+    return f"{int(peak_memory(schedule).max()):,} {unit or 'units of the placement'}"
+
+
+def listed(units: Sequence[int]) -> str:
     """Return one number where all devices have the same, else all, or of many devices the range."""
     if len(units) > 16 and len(set(units)) > 1:
         return f"{min(units):,} to {max(units):,}"

@@ -18,9 +18,9 @@ def task(options: SearchCommandOptions) -> Result:
     if result.interrupted:
         return result
     from experiments.search.pictures import draw_memory, draw_timeline  # loads matplotlib
-    from experiments.search.report import search_page
+    from experiments.search.report import file_facts, schedule_page
 
     written = {*result.files, *(f"{name}.csv" for name in result.tables)}
-    page = search_page(solution, output_directory(), written)
+    page = schedule_page(solution, file_facts(output_directory(), written))
     pictures = {"timeline": partial(draw_timeline, solution), "memory": partial(draw_memory, solution)}
     return replace(result, files=dict(result.files) | {"report.html": page}, pictures=pictures)

@@ -46,7 +46,7 @@ def draw_bars(
 ) -> Figure:
     """Draw one or more panels above each other, with one legend below them all.
 
-    Values may be drawn by their logarithms; the width is in inches, by default that of a column of a paper.
+    Values may be drawn by their logarithms; the width is in inches, by default a paper's column.
     """
     groups = [values for panel in panels for values in panel.groups.values()]
     series = list(dict.fromkeys(name for values in groups for name in values))

@@ -84,9 +84,6 @@ _COLUMN_STYLE: dict[Any, Any] = {
 NARROW_INCHES = 5.0
 """Width in inches below which a figure is for a column of a paper."""
 
-_WIDE_INCHES = 8.0
-"""Width in inches from which four entries of a legend fit beside each other."""
-
 _MANY_POWERS = 3e3
 """From this ratio of the values' ends on, only powers of ten are labelled."""
 
@@ -191,23 +188,21 @@ def save(figure: PlainFigure, path: Path) -> None:
         write_bytes(path.with_suffix(f".{form}"), image(figure, form))
 
 
-def save_drawing(draw: Drawing, path: Path) -> bytes:
-    """Write a drawing as PNG for the screen, and as PDF and SVG as wide as a column; return the PNG.
+def save_drawing(draw: Drawing, path: Path) -> None:
+    """Write a drawing as PNG for the screen, and as PDF and SVG as wide as a column.
 
     It is drawn once for each width; the path has no suffix.
     """
     column = Figure(COLUMN_INCHES, 0.75 * COLUMN_INCHES)
     with mpl.rc_context(style(column)):
         draw(column.add_subplot())
-    return save_widths(draw(None).figure.figure, column, path)
+    save_widths(draw(None).figure.figure, column, path)
 
 
-def save_widths(wide: PlainFigure, column: PlainFigure, path: Path) -> bytes:
-    """Write a wide figure as PNG, and a column's as PDF and SVG; return the PNG."""
-    images = _images(column, "svg", "pdf") | {"png": image(wide, "png")}
-    for form, data in images.items():
+def save_widths(wide: PlainFigure, column: PlainFigure, path: Path) -> None:
+    """Write a wide figure as PNG, and a column's as PDF and SVG."""
+    for form, data in (_images(column, "svg", "pdf") | {"png": image(wide, "png")}).items():
         write_bytes(path.with_suffix(f".{form}"), data)
-    return images["png"]
 
 
 def image(figure: PlainFigure, form: str) -> bytes:
@@ -260,11 +255,12 @@ _BELOW_TICKS = 1.2
 
 
 def curve_look(number: int) -> dict[str, Any]:
-    """Return colour, marks and dashes of a curve by its number."""
+    """Return colour, marks and dashes of a curve by its number; no two of the first 64 are alike."""
+    shifted = number + number // len(COLORS)
     return {
         "color": COLORS[number % len(COLORS)],
-        "marker": _MARKS[number % len(_MARKS)],
-        "linestyle": _DASHES[number % len(_DASHES)],
+        "marker": _MARKS[shifted % len(_MARKS)],
+        "linestyle": _DASHES[shifted % len(_DASHES)],
     }
 
 
@@ -287,9 +283,9 @@ def draw_logarithms(axes: Axes, along: str = "y") -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def rows_inches(num_rows: int, each: float) -> float:
+def rows_inches(num_rows: int, row_inches: float) -> float:
     """Return the height of all rows in inches, at most the tallest figure allowed."""
-    return min(each * num_rows, _MAX_INCHES)
+    return min(row_inches * num_rows, _MAX_INCHES)
 
 
 def label_rows(axes: Axes, names: Sequence[str]) -> None:
@@ -338,9 +334,15 @@ def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> N
     )
 
 
-def legend_below(figure: PlainFigure, handles: Sequence[Any], columns: int | None = None) -> None:
-    """Put the legend below all axes; None takes as many columns as fit the figure's width."""
-    if columns is None:
-        columns = 2 if is_narrow(figure) else 3 if figure.get_figwidth() < _WIDE_INCHES else 4
-    ncols = min(len(handles), columns)
+def legend_below(figure: PlainFigure, handles: Sequence[Any], columns: int = 4) -> int:
+    """Put the legend below all axes, in as many columns as the longest label leaves; return its rows."""
+    points = float(style(figure)["legend.fontsize"])
+    column_points = points * (_LETTER * max(len(str(handle.get_label())) for handle in handles) + _HANDLE)
+    fitting = max(int(72 * figure.get_figwidth() / column_points), 1)
+    ncols = min(len(handles), columns, fitting)
     figure.legend(handles=list(handles), loc="outside lower center", ncols=ncols, frameon=False)
+    return math.ceil(len(handles) / ncols)
+
+
+_LETTER, _HANDLE = 0.56, 3.5
+"""Width of a letter of a legend, and of a handle with the spaces around it, in sizes of its text."""

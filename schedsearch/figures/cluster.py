@@ -71,25 +71,25 @@ def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_ylim(0, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        legend_below(figure, handles, columns=1 if is_narrow(figure) else None)
+        legend_below(figure, handles)
     return figure
 
 
-def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
+def draw_busy_gpus(usage: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
     """Draw the busy GPUs of each type over time, stacked, below a line for the cluster's number of GPUs."""
-    total = sum(found.num_gpus.values())
+    total = sum(usage.num_gpus.values())
     with _one(width, "Busy GPUs", "time (h)", "busy GPUs") as (figure, axes):
-        base = np.zeros(len(found.begins_h) - 1)
+        base = np.zeros(len(usage.begins_h) - 1)
         handles: list[Patch | Line2D] = []
-        for number, (gpu_type, busy) in enumerate(found.busy.items()):
+        for number, (gpu_type, busy) in enumerate(usage.busy.items()):
             color = COLORS[number % len(COLORS)]
-            axes.stairs(base + busy, found.begins_h, baseline=base, fill=True, color=color, linewidth=0.0)
+            axes.stairs(base + busy, usage.begins_h, baseline=base, fill=True, color=color, linewidth=0.0)
             base = base + busy
-            handles.append(Patch(color=color, label=f"{gpu_type} ({found.num_gpus[gpu_type]} GPUs)"))
+            handles.append(Patch(color=color, label=f"{gpu_type} ({usage.num_gpus[gpu_type]} GPUs)"))
         line: dict[str, Any] = {"color": "#333333", "lw": 1.0, "linestyle": "--"}
         axes.axhline(total, **line)
         handles.append(Line2D([], [], **line, label=f"all {total} GPUs"))
-        axes.set_xlim(found.begins_h[0], found.begins_h[-1])
+        axes.set_xlim(usage.begins_h[0], usage.begins_h[-1])
         axes.set_ylim(0, 1.06 * total)
         axes.xaxis.set_major_locator(MaxNLocator(2 if is_narrow(figure) else 4))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))

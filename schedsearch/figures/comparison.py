@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from schedsearch.baselines.structure import pipelines
 from schedsearch.figures.canvas import (
+    COLUMN_INCHES,
     NARROW_INCHES,
     Figure,
     legend_below,
     panels_in,
     rows_inches,
+    save_widths,
     small_points,
 )
 from schedsearch.figures.timeline import kind_handles, timeline
@@ -32,10 +35,10 @@ def draw_timelines(schedules: Mapping[str, Schedule], width: float = _WIDTH) -> 
     """
     inches = _NARROW_INCHES_OF_DEVICE if width < NARROW_INCHES else _INCHES_OF_DEVICE
     placements = [schedule.placement for schedule in schedules.values()]
-    heights = [rows_inches(len(each.lanes), inches) + _INCHES_BESIDES for each in placements]
+    heights = [rows_inches(len(placement.lanes), inches) + _INCHES_BESIDES for placement in placements]
     size = width, sum(heights) + _INCHES_OF_LEGEND
     legend: dict[str, Any] = {}
-    longest_ms = max(each.placement.ms(each.makespan) for each in schedules.values())
+    longest_ms = max(schedule.placement.ms(schedule.makespan) for schedule in schedules.values())
     with panels_in(list(schedules), size, 1, None, height_ratios=heights) as (figure, grid):
         for axes, schedule in zip(grid.flat, schedules.values(), strict=True):
             start_ms, duration_ms, mode = _timed(schedule)
@@ -50,6 +53,11 @@ def draw_timelines(schedules: Mapping[str, Schedule], width: float = _WIDTH) -> 
         legend_below(figure, list(legend.values()))
         figure.set_figheight(size[1])
     return figure
+
+
+def save_timelines(schedules: Mapping[str, Schedule], path: Path) -> None:
+    """Write the timelines of schedules, wide and for a column."""
+    save_widths(draw_timelines(schedules), draw_timelines(schedules, COLUMN_INCHES), path)
 
 
 def title_of(schedule: Schedule) -> str:

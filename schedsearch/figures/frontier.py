@@ -34,7 +34,7 @@ def draw_frontier(
     Args:
         plans: The frontier; each point in ms and mJ, as for the rest.
         all_maximum: The plan to compare with, all clocks at their maximum.
-        target: Axes to draw on; None for those of a new figure.
+        target: Axes to draw on; None for a new figure's axes.
         chosen: The plan that was chosen.
         deadline_ms: When the iteration must end.
         lower_bound: Least energy that any plan of some times can use.
@@ -63,8 +63,8 @@ def draw_frontier(
         if chosen is not None:
             draw([chosen], _CHOSEN)
             ends = zip((all_maximum, chosen), reversed(until or ()), strict=False)
-            for i, (own, end) in enumerate(each for each in ends if each[1][0] > each[0][0]):
-                draw([own, end], _WAITING, label=f"{'_' * i}waiting until an equal time")
+            for i, (begin, end) in enumerate(pair for pair in ends if pair[1][0] > pair[0][0]):
+                draw([begin, end], _WAITING, label=f"{'_' * i}waiting until an equal time")
         for (label, points), look in zip((others or {}).items(), cycle(_OTHERS), strict=False):
             line = "-" if len(points) > 1 else "none"
             every = max(len(points) // _MAX_MARKS, 1)
@@ -76,9 +76,9 @@ def draw_frontier(
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
         draw_grid(axes)
         if is_narrow(figure := axes.figure.figure):
-            for each in axes.lines:
-                each.set_markersize(0.5 * each.get_markersize())
-                each.set_linewidth(0.6 * each.get_linewidth())
+            for curve in axes.lines:
+                curve.set_markersize(0.5 * curve.get_markersize())
+                curve.set_linewidth(0.6 * curve.get_linewidth())
             legend_below(figure, axes.get_legend_handles_labels()[0])
             figure.set_figheight(_NARROW_HEIGHT)
         else:

@@ -45,7 +45,7 @@ def memory(
 
     Args:
         schedule: Its orders and memory; without `start_ms` also its times.
-        target: Axes to draw on; None for those of a new figure.
+        target: Axes to draw on; None for a new figure's axes.
         start_ms: Start of each (block, micro-batch); None for the schedule's.
         end_ms: End of the iteration; None for the schedule's.
         unit: Unit of `Block.memory`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
@@ -14,8 +14,6 @@ from schedsearch.figures.canvas import (
     NARROW_INCHES,
     Figure,
     curve_look,
-    draw_logarithms,
-    is_narrow,
     label_grid,
     legend_below,
     panels_in,
@@ -43,14 +41,10 @@ class Panel:
     Attributes:
         title: Shown above.
         curves: Points by increasing place, by the name of the curve.
-        note: A few words, shown above on the right; may be empty.
-        marks: Places of vertical lines, by their labels.
     """
 
     title: str
     curves: Mapping[str, Sequence[CurvePoint]]
-    note: str = ""
-    marks: Mapping[str, float] = field(default_factory=dict)
 
 
 def draw_panels(
@@ -59,7 +53,6 @@ def draw_panels(
     y_label: str,
     title: str,
     *,
-    logarithmic: bool = False,
     width: float | None = None,
 ) -> Figure:
     """Draw one or more panels that share both axes, with one legend below them all.
@@ -78,36 +71,20 @@ def draw_panels(
     titles = [panel.title for panel in panels]
     with panels_in(titles, inches, columns, sharex=True, sharey=True) as (figure, grid):
         for axes, panel in zip(grid.flat, panels, strict=False):
-            _label(axes, panel)
+            axes.set_title(panel.title, loc="left", fontsize=6.5 if narrow else 10, fontweight="bold")
+            axes.yaxis.set_tick_params(labelleft=True)
             for name, curve in panel.curves.items():
                 _draw_curve(axes, name, curve, looks[name])
         label_grid(grid, len(panels), x_label, y_label)
-        is_long = narrow and any(len(name) > _LONG_LABEL for name in names)
-        entries = [Line2D([], [], label=name, **looks[name]) for name in names]
-        legend_below(figure, entries, columns=1 if is_long else 2)
+        num_rows = legend_below(figure, [Line2D([], [], label=name, **looks[name]) for name in names], 2)
+        figure.set_figheight(height + _INCHES_OF_ENTRY * max(num_rows - _ENTRIES_INSIDE, 0))
         if not narrow:
             figure.suptitle(title, fontsize=11, fontweight="bold")
-        if logarithmic:
-            draw_logarithms(figure.axes[0])
     return figure
 
 
-_LONG_LABEL = 30
-"""Letters of a legend entry from which two do not fit in a column of a paper."""
-
-
-def _label(axes: Axes, panel: Panel) -> None:
-    """Write a panel's title, its note, and its marks."""
-    narrow = is_narrow(axes.figure.figure)
-    for text, place in panel.marks.items():
-        axes.axvline(place, color="#888888", lw=0.9, linestyle=(0, (2, 2)))
-        how: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        how |= {"rotation": 90, "va": "top", "fontsize": "small", "color": "#555555"}
-        axes.annotate(text, (place, 1.0), (3, -3), **how)
-    axes.set_title(panel.title, loc="left", fontsize=6.5 if narrow else 10, fontweight="bold")
-    look: dict[str, Any] = {"fontsize": 5.5 if narrow else 8.5, "fontweight": "normal", "color": "#555555"}
-    axes.set_title(panel.note, loc="right", **look)
-    axes.yaxis.set_tick_params(labelleft=True)
+_INCHES_OF_ENTRY, _ENTRIES_INSIDE = 0.19, 4
+"""Height that each row of the legend adds, and rows for which there is room without."""
 
 
 def _draw_curve(axes: Axes, name: str, curve: Sequence[CurvePoint], look: dict[str, Any]) -> None:

@@ -86,7 +86,7 @@ def schedule_row(schedule: Schedule, name: str) -> TraceRow:
         args |= {"mode": mode} if mode else {}
         times = start * tick_ms, schedule.end_of[block_name, n] * tick_ms
         text = f"{block_name}.{n} {mode}".rstrip()
-        slices[block_name, n] = [Slice(each, text, *times, args, block.stream) for each in block.devices]
+        slices[block_name, n] = [Slice(device, text, *times, args, block.stream) for device in block.devices]
     messages = []
     for earlier, later, _ in dependencies(placement, schedule.num_micro_batches, schedule.chosen):
         sources = slices[earlier]
@@ -110,7 +110,7 @@ def trace_row(table: TraceTable) -> TraceRow:
     origin_ms = min((span.start_ms for span in table.spans), default=0.0)
     slices = []
     for span in table.spans:
-        stage, number = ("" if each is None else each for each in (span.stage, span.micro_batch))
+        stage, number = ("" if number is None else number for number in (span.stage, span.micro_batch))
         text = f"{span.kind}{stage}.{number}".rstrip(".")
         times = span.start_ms - origin_ms, span.end_ms - origin_ms
         args = {name: value for name, value in span._asdict().items() if value is not None}
@@ -124,9 +124,10 @@ def _events(rows: Mapping[str, TraceRow]) -> Iterator[dict[str, Any]]:
     """Yield the events of the format, with times in microseconds."""
     streams: dict[tuple[int, int, bool, str], list[Slice]] = defaultdict(list)
     for number, row in enumerate(rows.values()):
-        for each in row.slices:
-            streams[each.device, number, each.stream != COMPUTE, each.stream].append(each)
-    devices = {device for device, *_ in streams} | {each[0] for row in rows.values() for each in row.counters}
+        for piece in row.slices:
+            streams[piece.device, number, piece.stream != COMPUTE, piece.stream].append(piece)
+    counters = list(chain(*(row.counters for row in rows.values())))
+    devices = {device for device, *_ in (*streams, *counters)}
     for device in sorted(devices):
         yield from _named("process", f"device {device}", device, {"pid": device + 1})
     place_of: dict[Slice, dict[str, int]] = {}
@@ -136,18 +137,18 @@ def _events(rows: Mapping[str, TraceRow]) -> Iterator[dict[str, Any]]:
             place = {"pid": device + 1, "tid": next(tids)}
             words = [list(rows)[number], stream * has_name, f"({depth})" * (depth > 1)]
             yield from _named("thread", " ".join(filter(None, words)), place["tid"], place)
-            for each in thread:
-                place_of[each] = place
-                begin_us = _us(each.begin_ms)
-                times = {"ts": begin_us, "dur": round(_us(each.end_ms) - begin_us, 3)}
-                yield {"ph": "X", **place, "name": each.name, **times, "args": each.args}
+            for piece in thread:
+                place_of[piece] = place
+                begin_us = _us(piece.begin_ms)
+                times = {"ts": begin_us, "dur": round(_us(piece.end_ms) - begin_us, 3)}
+                yield {"ph": "X", **place, "name": piece.name, **times, "args": piece.args}
     pairs = (pair for row in rows.values() for pair in row.messages)
     for number, (source, target) in enumerate(pairs, 1):
         shared = {"name": f"{source.name} -> {target.name}", "cat": "message", "id": number}
         inside_us = max(_us(source.begin_ms), round(_us(source.end_ms) - 0.001, 3))  # the end is outside
         yield {"ph": "s", **place_of[source], **shared, "ts": inside_us}
         yield {"ph": "f", **place_of[target], **shared, "ts": _us(target.begin_ms), "bp": "e"}
-    for device, name, ms, value in (each for row in rows.values() for each in row.counters):
+    for device, name, ms, value in counters:
         yield {"ph": "C", "pid": device + 1, "name": name, "ts": _us(ms), "args": {"value": value}}
 
 
@@ -160,11 +161,11 @@ def _named(kind: str, name: str, index: int, place: Mapping[str, int]) -> Iterat
 def _without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
     """Share slices among threads that have one at a time, each in order of time."""
     threads: list[list[Slice]] = []
-    for each in sorted(slices, key=attrgetter("begin_ms", "end_ms")):
-        free = (thread for thread in threads if _us(thread[-1].end_ms) <= _us(each.begin_ms))
+    for piece in sorted(slices, key=attrgetter("begin_ms", "end_ms")):
+        free = (thread for thread in threads if _us(thread[-1].end_ms) <= _us(piece.begin_ms))
         if (thread := next(free, None)) is None:
             threads.append(thread := [])
-        thread.append(each)
+        thread.append(piece)
     return threads
 
 

@@ -52,7 +52,9 @@ def draw_plan(
         chunks = chunks or [(i, stage.layers) for i, stage in enumerate(plan.stages)]
         _draw_layers(layers, _bars(plan, chunks, shared), colors)
         _draw_memory(memory, peaks_gib, capacities_gib)
-        of_stage = [[each for stage, each in chunks if stage == i and each] for i in range(plan.num_stages)]
+        of_stage = [
+            [chunk for stage, chunk in chunks if stage == i and chunk] for i in range(plan.num_stages)
+        ]
         rows = [
             f"stage {i}: GPUs {_span(stage.gpus)}{_kinds(plan, i)}{_divided(of_stage[i])}"
             for i, stage in enumerate(plan.stages)
@@ -92,11 +94,11 @@ def _bars(plan: Plan, chunks: Sequence[tuple[int, range]], shared: SharedLayers 
             behind = first + 1 + len(others)
             between = (place for place in places if first < place < behind)  # where shared layers come
             for begin, end in pairwise(sorted({first, behind, *between})):
-                left = begin + sum(each <= begin for each in places)
+                left = begin + sum(place <= begin for place in places)
                 bars.append(_Bar(range(stage, stage + 1), left, end - begin, name, strategy))
     if shared is None:
         return bars
-    alike = groupby(enumerate(shared.layers), key=lambda each: (places[each[0]], each[1].name))
+    alike = groupby(enumerate(shared.layers), key=lambda pair: (places[pair[0]], pair[1].name))
     for (place, name), layers in alike:
         indices = [i for i, _ in layers]
         bars.append(_Bar(range(plan.num_stages), place + indices[0], len(indices), name, shared.strategy))
@@ -132,10 +134,10 @@ def _draw_layers(axes: Axes, bars: Sequence[_Bar], colors: Mapping[LayerStrategy
 def _draw_memory(axes: Axes, peaks_gib: Sequence[float], capacities_gib: Sequence[float]) -> None:
     axes.barh(range(len(peaks_gib)), peaks_gib, ROW_HEIGHT, color="#BBBBBB")
     different = sorted(set(capacities_gib))
-    for row, each in enumerate(capacities_gib):
-        axes.vlines(each, row - 0.5, row + 0.5, **_CAPACITY_LINE)
+    for row, capacity in enumerate(capacities_gib):
+        axes.vlines(capacity, row - 0.5, row + 0.5, **_CAPACITY_LINE)
     axes.set_xlim(0, max(*peaks_gib, *capacities_gib) * 1.05)
-    listed = " and ".join(f"{each:.4g}" for each in different)
+    listed = " and ".join(f"{capacity:.4g}" for capacity in different)
     axes.set_xlabel(f"peak of one GPU in GiB,\nof {listed} (dashed)")
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -89,11 +89,11 @@ def timeline(
         duration_ms: Duration of each (block, micro-batch).
         mode: Mode name of each block that does not run in the first mode of its decision; None for no
             modes.
-        target: Axes to draw on; None for those of a new figure.
+        target: Axes to draw on; None for a new figure's axes.
         clock_mhz: Clock of each (block, micro-batch); a block without one is coloured by its kind.
         power_w: Power of one device while it runs each (block, micro-batch); instead of `clock_mhz`.
-        power_range_w: Powers in W at the ends of the colour scale; the first is that of a waiting device, and
-            colours idle time.
+        power_range_w: Powers in W at the ends of the colour scale; the first is a waiting device's power,
+            and colours idle time.
         title: Shown above, beside the legend.
         legend: Whether to draw title and legend.
 
@@ -123,9 +123,9 @@ def timeline(
             _draw_row(axes, placement, row, here, spans, shade or {}, scale)
             axes.axhspan(row - ROW_HEIGHT / 2, row + ROW_HEIGHT / 2, color=idle, linewidth=0, zorder=0)
             for name, hatch in hatch_of(placement).items():
-                own = [span for key, span in zip(here, spans, strict=True) if (mode or {}).get(key) == name]
-                if own:
-                    drawn = axes.broken_barh(own, (row - ROW_HEIGHT / 2, ROW_HEIGHT), facecolors="none")
+                bars = [span for key, span in zip(here, spans, strict=True) if (mode or {}).get(key) == name]
+                if bars:
+                    drawn = axes.broken_barh(bars, (row - ROW_HEIGHT / 2, ROW_HEIGHT), facecolors="none")
                     drawn.set(hatch=hatch, edgecolor=_HATCH_COLOR, alpha=0.45, gid="modes", zorder=1.05)
                     drawn.set_linewidth(0)
         label_rows(axes, [lane_name(lane) for lane in lanes])

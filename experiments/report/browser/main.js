@@ -5,6 +5,8 @@ const LARGE_SVG = "a rectangle for each block that is seen: 65 000 take some 15 
 
 const MOST_STRIPS = 10; // rows of memory, with titles, that are all shown at first
 
+const LEGEND_ENTRY_PX = 215; // width of the longest entry
+
 /** Return buttons of which one is chosen. */
 function choices(title, options, chosen, onChoice) {
   const group = element("div", { class: "choices", role: "radiogroup", "aria-label": title }, element("span", {}, title));
@@ -41,12 +43,8 @@ function rangesOf({ schedules, plans }) {
 }
 
 async function showTimelines(panel, data) {
-  let row = 0;
-  const schedules = data.schedules.map((tree) => {
-    const schedule = new Schedule(tree, row + data.looks.title_rows);
-    row = schedule.rowOf(schedule.num_rows);
-    return schedule;
-  });
+  const schedules = data.schedules.map((tree) => new Schedule(tree));
+  const numRows = schedules.reduce((sum, schedule) => sum + schedule.num_rows + 1, 0);
   const colours = new Colours(data.looks, schedules, rangesOf(data));
   const controls = panel.appendChild(element("div", { class: "controls" }));
   const frontier = data.plans ? panel.appendChild(element("div", { class: "frontier" })) : null;
@@ -65,11 +63,11 @@ async function showTimelines(panel, data) {
     showLegend();
   };
   controls.append(choices("colour", meanings.map((name) => [name, MEANINGS[name].title]), "kind", recolour));
-  if (row > MOST_STRIPS) {
-    const show = (which) => { timeline.layOutHeld(which === "all"); timeline.draw(); };
+  if (numRows > MOST_STRIPS) {
+    const show = (which) => { timeline.showHeld(which === "all"); timeline.draw(); };
     controls.append(choices("memory of", [["fullest", "fullest device"], ["all", "all devices"]], "fullest", show));
   }
-  timeline.layOutHeld(row <= MOST_STRIPS);
+  timeline.showHeld(numRows <= MOST_STRIPS);
   controls.append(buttons("view", [
     ["all", () => timeline.showAll()], ["+", () => timeline.zoom(2)], ["−", () => timeline.zoom(0.5)]]));
   controls.append(buttons("save", [
@@ -78,7 +76,11 @@ async function showTimelines(panel, data) {
   const selection = new Selection(place, text, timeline);
   new Readout(place, timeline, data.memory_unit, data.plans?.blocking_power_w ?? null);
   showLegend();
-  new ResizeObserver(() => { timeline.draw(); showLegend(); }).observe(place);
+  new ResizeObserver(() => {
+    timeline.draw();
+    if (selection.chosen) selection.show(); // its rows may have moved
+    showLegend();
+  }).observe(place);
   if (frontier) await showFrontier(frontier, data, schedules[0], timeline, selection);
 }
 
@@ -95,6 +97,12 @@ async function showFrontier(place, data, schedule, timeline, selection) {
   const figure = place.appendChild(element("div"));
   const side = place.appendChild(element("div", { class: "plan" }));
   const { model } = await embedded(data.items.frontier, figure);
+  const layOutLegend = () => {
+    const legend = model("legend");
+    legend.ncols = Math.max(Math.floor(figure.clientWidth / LEGEND_ENTRY_PX), 1);
+    model("frontier").height = 320 + 16 * Math.ceil(legend.items.length / legend.ncols);
+  };
+  new ResizeObserver(layOutLegend).observe(figure);
   const choice = new PlanChoice(side, data.plans, schedule, model("here"), (title) => {
     timeline.titles[0] = title;
     timeline.recolour();

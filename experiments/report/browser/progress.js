@@ -11,7 +11,8 @@ function showProgress(panel, model, phases, unit) {
     const title = phase.phase === "period" ? "period per micro-batch" : phase.phase;
     model("progress").left[0].axis_label = `${title} (${phase.is_memory ? unit : "ms"})`;
   };
-  const controls = choices("value", phases.map((phase, place) => [place, phase.phase]), 0, (place) => show(phases[place]));
+  const last = phases.length - 1;
+  const controls = choices("objective", phases.map((phase, place) => [place, phase.phase]), last, (place) => show(phases[place]));
   if (phases.length > 1) panel.prepend(element("div", { class: "controls" }, controls));
-  show(phases[0]);
+  show(phases[last]);
 }

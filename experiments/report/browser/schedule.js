@@ -1,10 +1,10 @@
 // A schedule: where its blocks are, what they wait for, and what its devices hold, at any clocks.
 
 class Schedule {
-  /** Take the data of `page_data.schedule_tree` and the row of the first device. */
-  constructor(tree, firstRow) {
+  /** Take the data of `page_data.schedule_tree`; `firstRow` is the row of the first device. */
+  constructor(tree) {
     Object.assign(this, tree);
-    this.firstRow = firstRow;
+    this.firstRow = 0;
     this.size = this.block.length;
     this.clock_mhz = this.power_w = null;
   }

@@ -2,6 +2,9 @@
 
 const MOST_RECTANGLES = 4000; // more than that are drawn as an image, a colour for each pixel
 const LINES_PER_ROW = 7; // of the image, the first left empty
+const TITLE_PX = 16; // height of a line of a title
+const ROW_PX = [16, 30]; // least and greatest height of a row
+const ROWS_PX = [560, 2400]; // height of all rows where a row's height leaves a choice, and at most
 
 class Timeline {
   /** Take the document with the figures, the two views, the schedules, their colours and the unit of memory. */
@@ -10,8 +13,10 @@ class Timeline {
     this.times = model("times");
     this.end_ms = this.times.end;
     this.titles = schedules.map((schedule) => schedule.title);
-    const last = schedules.at(-1);
-    this.numRows = last.rowOf(last.num_rows);
+    const count = schedules.reduce((sum, { num_rows }) => sum + num_rows + 1, 0);
+    this.rowHeight = Math.min(Math.max(ROWS_PX[0] / count, ROW_PX[0]), ROW_PX[1], ROWS_PX[1] / count);
+    this.titleRows = 0;
+    this.layOutBlocks();
     this.top = Math.max(1, ...schedules.flatMap((each) => [...each.peak, ...(each.capacity ?? [])]));
     this.marked = new Map(); // from schedule to a map from block to colour
     this.recolour();
@@ -26,17 +31,77 @@ class Timeline {
     this.rgb = new Map(this.schedules.map((schedule) => [schedule, this.colours.of(schedule)]));
   }
 
-  /** Give each schedule its rows of memory: of all devices, or of the one that is fullest. */
-  layOutHeld(isAll) {
-    this.heldRows = [];
-    this.heldTitles = [];
-    let row = 0;
+  /** Width of all times in pixels; Bokeh's own figure is that of its last layout. */
+  get width() {
+    const { el, model } = this.views.blocks;
+    return Math.max(el.clientWidth - model.min_border_left - model.min_border_right, 1);
+  }
+
+  /** Return titles in lines of the figure's width, and the rows that the longest takes. */
+  wrapped(titles, rowPx) {
+    const lines = titles.map((title) => wrappedTitle(title, this.width));
+    return [lines, Math.ceil((TITLE_PX * Math.max(...lines.map(({ length }) => length))) / rowPx)];
+  }
+
+  /** Give each schedule rows for its title, and a row for each stream of its devices; name as many as have room. */
+  layOutBlocks() {
+    const { axis_px, half_row: half } = this.colours.looks;
+    const [lines, titleRows] = this.wrapped(this.titles, this.rowHeight);
+    this.titleLines = lines;
+    if (titleRows === this.titleRows) return;
+    this.titleRows = titleRows;
+    const names = new Map();
+    const ticks = [];
+    const every = Math.ceil(TITLE_PX / 1.3 / this.rowHeight);
+    this.numRows = 0;
     for (const schedule of this.schedules) {
-      const { fullest, capacity, peak } = schedule;
-      const name = this.schedules.length > 1 ? schedule.title.split(":")[0] : "memory held";
+      schedule.firstRow = this.numRows + titleRows;
+      this.numRows = schedule.rowOf(schedule.num_rows);
+      schedule.row_names.forEach((name, row) => {
+        names.set(schedule.rowOf(row), name);
+        if (row % every === 0) ticks.push(schedule.rowOf(row));
+      });
+    }
+    const rows = [...names.keys()];
+    const plot = this.views.blocks.model;
+    plot.y_range.setv({ start: this.numRows - 0.5, end: -0.5 });
+    plot.left[0].ticker.ticks = ticks;
+    plot.left[0].major_label_overrides = names;
+    plot.height = axis_px + Math.round(this.numRows * this.rowHeight);
+    this.model("rows").data = {
+      left: rows.map(() => 0), right: rows.map(() => this.end_ms), top: rows.map((row) => row - half), bottom: rows.map((row) => row + half),
+    };
+  }
+
+  /** Show the memory of all devices, or of the fullest one of each schedule. */
+  showHeld(isAll) {
+    this.isAllHeld = isAll;
+    this.heldTitleRows = 0;
+    this.layOutHeld();
+  }
+
+  /** Give each schedule rows for the title of its memory, and a row for each device shown. */
+  layOutHeld() {
+    const isAll = this.isAllHeld;
+    const titles = this.schedules.map(({ title, fullest, capacity, peak }) => {
+      const name = this.schedules.length > 1 ? title.split(":")[0] : "memory held";
       const most = `${number(peak[fullest])} ${capacity ? `of ${number(capacity[fullest])} ` : ""}${this.unit}`;
-      this.heldTitles.push([row++, `${name}: ${most} on device ${fullest}${isAll ? "" : ", the fullest"}`]);
-      for (const device of isAll ? peak.keys() : [fullest]) this.heldRows.push({ schedule, device, row: row++ });
+      return `${name}: ${most} on device ${fullest}${isAll ? "" : ", the fullest"}`;
+    });
+    const count = this.schedules.reduce((sum, { num_devices }) => sum + 1 + (isAll ? num_devices : 1), 0);
+    this.heldRowHeight = isAll ? Math.min(Math.max(400 / count, 16), 52) : 30;
+    const [lines, titleRows] = this.wrapped(titles, this.heldRowHeight);
+    this.heldTitleLines = lines;
+    if (titleRows === this.heldTitleRows) return;
+    this.heldTitleRows = titleRows;
+    this.heldRows = [];
+    let row = 0;
+    this.heldTitlesEnd = [];
+    for (const schedule of this.schedules) {
+      row += titleRows;
+      this.heldTitlesEnd.push(row - 1);
+      const devices = isAll ? schedule.peak.keys() : [schedule.fullest];
+      for (const device of devices) this.heldRows.push({ schedule, device, row: row++ });
     }
     this.numHeldRows = row;
     const { axis_px, half_row: half } = this.colours.looks;
@@ -45,7 +110,7 @@ class Timeline {
     plot.y_range.setv({ start: row - 0.5, end: -0.5 });
     plot.left[0].ticker.ticks = ticks;
     plot.left[0].major_label_overrides = new Map(this.heldRows.map((each) => [each.row, `${each.device}`]));
-    plot.height = axis_px + row * (isAll ? Math.min(Math.max(400 / row, 16), 52) : 30);
+    plot.height = axis_px + row * this.heldRowHeight;
     const ends = (value) => ticks.map(() => value);
     this.model("held-rows").data = {
       left: ends(0), right: ends(this.end_ms), top: ticks.map((each) => each - half), bottom: ticks.map((each) => each + half),
@@ -69,8 +134,9 @@ class Timeline {
   /** Draw what is seen; as rectangles even where they are too many, if that is asked for. */
   draw(asRectangles = false) {
     const { start: from, end: to } = this.times;
-    this.perMs = this.views.blocks.frame.bbox.width / (to - from);
-    this.rowPx = this.views.blocks.frame.bbox.height / this.numRows;
+    this.layOutBlocks();
+    this.layOutHeld();
+    this.perMs = this.width / (to - from);
     const seen = this.schedules.flatMap((schedule) => schedule.row_names.map((_, of) => {
       const [low, high] = schedule.seen(of, from, to);
       return { schedule, row: schedule.rowOf(of), low, high };
@@ -80,16 +146,18 @@ class Timeline {
     this.drawNear(this.isFar ? [] : seen);
     this.drawFar(this.isFar ? seen : [], from, to);
     this.drawHeld(from, to);
-    this.drawTitles("titles", this.schedules.map((schedule, i) => [schedule.firstRow - 1, this.titles[i]]), from);
-    this.drawTitles("held-titles", this.heldTitles, from);
+    this.drawTitles("titles", this.titleLines, this.schedules.map(({ firstRow }) => firstRow - 1), this.rowHeight);
+    this.drawTitles("held-titles", this.heldTitleLines, this.heldTitlesEnd, this.heldRowHeight);
   }
 
-  drawTitles(name, titles, from) {
+  /** Write the lines of each title upwards from a row. */
+  drawTitles(name, titles, rows, rowPx) {
     const half = this.colours.looks.half_row;
+    const up = (lines, k) => ((lines.length - 1 - k) * TITLE_PX) / rowPx;
     this.model(name).data = {
-      x: titles.map(() => from),
-      y: titles.map(([row]) => row + half),
-      text: titles.map(([, text]) => shortened(text, this.views.blocks.frame.bbox.width)),
+      x: titles.flat().map(() => this.times.start),
+      y: titles.flatMap((lines, i) => lines.map((_, k) => rows[i] + half - up(lines, k))),
+      text: titles.flat(),
     };
   }
 
@@ -129,7 +197,7 @@ class Timeline {
         near.color.push(colour);
         near.line.push(width < 3 ? colour : "#ffffff");
         const text = `${schedule.micro_batch[i]}${schedule.modeOf(i).slice(0, 1)}`;
-        if (width > 7 * text.length + 4 && this.rowPx > 12) {
+        if (width > 7 * text.length + 4 && this.rowHeight > 12) {
           labels.x.push((Math.max(start, this.times.start) + Math.min(end, this.times.end)) / 2);
           labels.y.push(row);
           labels.text.push(text);
@@ -149,7 +217,7 @@ class Timeline {
       return;
     }
     const { ndarray } = Bokeh.require("core/util/ndarray");
-    const width = Math.round(this.views.blocks.frame.bbox.width * (window.devicePixelRatio || 1));
+    const width = Math.round(this.width * (window.devicePixelRatio || 1));
     const scale = width / (to - from);
     const pixels = new Uint32Array(width * this.numRows * LINES_PER_ROW);
     for (const { schedule, row, low, high } of rows) {
@@ -173,7 +241,7 @@ class Timeline {
   drawHeld(from, to) {
     const [xs, ys] = [[], []];
     const half = this.colours.looks.half_row;
-    const most = this.views.held.frame.bbox.width;
+    const most = this.width;
     for (const { schedule, device, row } of this.heldRows) {
       const floor = row + half;
       const level = (held) => floor - (2 * half * held) / this.top;
@@ -228,7 +296,7 @@ class Timeline {
       const row = Math.floor((y / height) * (held ? this.numHeldRows : this.numRows));
       for (const schedule of held ? [] : this.schedules) {
         const of = row - schedule.firstRow;
-        if (of >= -this.colours.looks.title_rows && of < schedule.num_rows) {
+        if (of >= -this.titleRows && of < schedule.num_rows) {
           return { name, schedule, device: schedule.row_device[of] ?? -1, of, ms };
         }
       }
@@ -239,15 +307,15 @@ class Timeline {
   }
 }
 
-/** Return a title that is no wider than so many pixels: without what is in brackets, then without its end. */
-function shortened(title, px) {
+/** Return a title in lines that are no wider than so many pixels, broken between words but not before a unit. */
+function wrappedTitle(title, px) {
   const pen = document.createElement("canvas").getContext("2d");
   pen.font = "bold 12px system-ui, sans-serif";
-  const bare = title.replace(/ \([^)]*\)/, "");
-  const texts = [title, bare, bare.split(", ")[0], bare.split(" on ")[0]];
-  const fits = texts.find((text) => pen.measureText(text).width <= px);
-  if (fits) return fits;
-  let text = texts.at(-1);
-  while (text && pen.measureText(`${text}…`).width > px) text = text.slice(0, -1);
-  return `${text}…`;
+  const lines = [];
+  for (const word of title.split(/ (?!(?:ms|J|MiB|GiB|units)\b)/)) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && pen.measureText(longer).width > px) lines.push(word);
+    else lines.splice(-1, 1, longer);
+  }
+  return lines;
 }

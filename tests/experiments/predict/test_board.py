@@ -13,7 +13,7 @@ from experiments.predict.board import BoardRun, board_rows, group_rows, refusals
 from experiments.predict.options import PredictOptions
 from experiments.predict.run_prediction import predict_run
 from experiments.predict.run_table import read_run_folder
-from experiments.predict.task import board_text, write_board
+from experiments.predict.task import board_table, write_board
 from placements.models.memory import FRAMEWORKS
 from schedsearch.figures.predicted import draw_predicted
 
@@ -64,7 +64,7 @@ def test_errors_are_of_runs_that_are_not_given_and_refusals_are_counted() -> Non
     assert refusals([*some, run("D", 50, None)]) == [("gpu: 'x' is not known", 2)]
     _, _, last = board_rows([*some, run("E", 100, 70, table="u.csv")])
     assert (last["time_error_percent"], last["worst_time_error_percent"]) == (20, 30)
-    assert "refused" in board_text(some) and "refused" not in board_text(some[:1])
+    assert "refused" in board_table(some)[0] and "refused" not in board_table(some[:1])[0]
 
 
 def test_a_question_is_all_but_the_layout(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ SECTIONS = (
         "Schedule",
         (Fact("period", "6", "ticks"), Fact("status", "OPTIMAL", good=True)),
         (PICTURE,),
-        "0 | F0 .  B0\n1 | .  F0 B0",
-        "What was found.",
+        "What was found.\nNote below.",
+        rows=(("schedule", "makespan"), ("1F1B", "15 ms")),
     ),
     Section("Run", (Fact("losses equal to the reference", "no", "by 1e-3", good=False),)),
     Section("Files", (Fact("schedule", "schedule.json", "all starts", link="out/schedule 1.json"),)),
@@ -73,8 +73,8 @@ def test_everything_given_is_on_the_page(page: Page) -> None:
     text = "".join(page.shown)
     for expected in ("The report", "One run.", "What was found.", "period", "ticks", "12.3 %"):
         assert expected in text
-    assert SECTIONS[0].text in text
-    assert [page.count(tag) for tag in ("h1", "h2", "table", "img", "pre", "dl")] == [1, 3, 3, 1, 1, 1]
+    assert {"Note below.", "makespan", "1F1B", "15 ms"} <= set(page.shown)
+    assert [page.count(tag) for tag in ("h1", "h2", "table", "img", "dl")] == [1, 3, 4, 1, 1]
 
 
 def test_the_page_needs_nothing_else(page: Page) -> None:
@@ -91,7 +91,6 @@ def test_pictures_are_the_bytes_given_and_are_described(page: Page) -> None:
     assert image["alt"] == "energy against time"
     assert image["src"] is not None
     assert base64.b64decode(image["src"].partition(",")[2]) == PICTURE.png
-    assert (image["width"], image["height"]) == ("1235", "676")
 
 
 def test_links_lead_to_their_targets(page: Page) -> None:
@@ -112,7 +111,7 @@ def test_good_and_bad_are_told_without_colour(page: Page) -> None:
 
 def test_hostile_text_is_only_text() -> None:
     fact = Fact(HOSTILE, HOSTILE, HOSTILE, link='javascript:alert("x")')
-    section = Section(HOSTILE, (fact,), (Picture(PICTURE.png, HOSTILE),), HOSTILE, HOSTILE)
+    section = Section(HOSTILE, (fact,), (Picture(PICTURE.png, HOSTILE),), HOSTILE, rows=[[HOSTILE]] * 2)
     hostile = Page(html_report(HOSTILE, [section, section], summary=[fact], introduction=HOSTILE))
     assert hostile.count("script") == 0
     assert hostile.values("onload") == []
@@ -123,7 +122,7 @@ def test_hostile_text_is_only_text() -> None:
 
 def test_empty_parts_leave_nothing_behind() -> None:
     bare = Page(html_report("Nothing", [Section("Empty")]))
-    assert [bare.count(tag) for tag in ("dl", "nav", "table", "p", "figure", "pre")] == [0] * 6
+    assert [bare.count(tag) for tag in ("dl", "nav", "table", "p", "figure")] == [0] * 5
 
 
 def test_an_interrupted_write_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

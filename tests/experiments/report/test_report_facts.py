@@ -32,12 +32,14 @@ from experiments.report.html_report import Fact, Section
 from experiments.report.page_data import PageData, PagePlans
 from experiments.run import measured_run as run_report
 from experiments.search import report as search_report
+from experiments.search.options import SearchOptions
 from placements.stages.stage_chain import StageChain
 from runtime.execution.measurement import Measurement, ReferenceComparison
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable
 from schedsearch.comparison.rows import ComparedRow
 from schedsearch.comparison.rows import Comparison as ComparedSchedules
-from schedsearch.core.answer import Status
+from schedsearch.core.answer import EndedBy, Status, StrategyWork
+from schedsearch.core.objective import Objective
 
 Told = list[tuple[str, str, str]]
 
@@ -57,6 +59,7 @@ class Written:
         self.summary = list(self._told(more.get("summary", ())))
         self.introduction = more.get("introduction", "")
         self.sections = {each.title: list(self._told(each.facts)) for each in sections}
+        self.section = {each.title: each for each in sections}
         self.program = more.get("program")
         return path
 
@@ -69,8 +72,8 @@ class Written:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     page = Written()
-    for module in (frontier_report, run_report):
-        monkeypatch.setattr(module, "write_report", page.write)
+    monkeypatch.setattr(run_report, "write_report", page.write)
+    monkeypatch.setattr(frontier_report, "write_text", lambda path, text: path)
     for module in (search_report, comparison_report):
         monkeypatch.setattr(module, "html_report", partial(page.write, Path()))
     monkeypatch.setattr(drawings, "page_program", lambda *given: given)
@@ -100,7 +103,6 @@ def test_a_report_of_a_frontier_tells_ms_joules_and_shares(written: Written, tmp
     )
     holds(
         written.sections["Schedule"],
-        ("Made by", "hand"),
         ("Makespan", "24.5 ms"),
         ("Peak memory", "6, 4 of 8, 5 units of 512 MiB"),
     )
@@ -143,8 +145,11 @@ def test_a_report_tells_the_range_of_a_blocking_power_and_a_placeholder(
 
 
 def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_path: Path) -> None:
-    found = replace(FOUND, result=RESULT, memory_unit="")
-    search_report.search_page(found, tmp_path)
+    work = StrategyWork("queries", Objective.PERIOD, 0.126, 2, 0.25)
+    result = replace(RESULT, strategies=(work,), ended_by=EndedBy.WORK_LIMIT)
+    options = SearchOptions(num_micro_batches=2, work_limit=5.0)
+    found = replace(FOUND, result=result, memory_unit="", by_hand={"gpipe": SCHEDULE}, options=options)
+    search_report.schedule_page(found, ())
     facts = (
         (
             "Repetend",
@@ -155,12 +160,20 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
         ("Bubble", "42.9% of makespan times devices"),
     )
     holds(written.summary, *facts)
-    proved = (
-        "Proved",
-        "not proved",
-        "7 queries in 1.50 s; the bound on the period is of 1 to 3 micro-batches",
+    holds(
+        written.sections["Search"],
+        ("Placement", "quarters", "2 devices, 4 blocks"),
+        ("Number", "2 micro-batches"),
+        ("Memory limit", "8, 5 units"),
+        ("Objectives", "period, makespan"),
+        ("Limit", "5 units of work", "work limit"),
+        ("Proved", "not proved", "7 queries of the solver in 1.50 s", "repetends of 1 to 3 micro-batches"),
+        ("Shortest schedule", "24.5 ms", "lower bound 23.5 ms"),
+        ("Best by hand", "gpipe, 24.5 ms", "6 units of the placement"),
+        ("Chosen schedule", "searched, 24.5 ms"),
     )
-    holds(written.sections["Schedule"], proved, *facts)
+    assert written.section["Search"].rows[1] == ("queries", "period", "0.13", "2", "25.0%")
+    holds(written.sections["Schedule"], *facts)
     assert written.good["Repetend"] is False
     figures = found.figures
     assert figures["makespan_ms"] == figures["device_span_ms"] == 24.5
@@ -171,13 +184,13 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
 
 def test_what_is_proved_is_good(written: Written, tmp_path: Path) -> None:
     proved = replace(RESULT, status=Status.OPTIMAL, period_bound=32.0, makespan_bound=98)
-    search_report.search_page(replace(FOUND, result=proved), tmp_path)
+    search_report.schedule_page(replace(FOUND, result=proved), ())
     holds(
         written.summary,
         ("Repetend", "10 ms per micro-batch", "proved (bound 8 ms)"),
         ("Makespan", "24.5 ms", "proved (bound 24.5 ms)"),
     )
-    holds(written.sections["Schedule"], ("Proved", proved.proved, "is of any number of micro-batches"))
+    holds(written.sections["Search"], ("Proved", proved.proved, "of any number of micro-batches"))
     assert written.good["Makespan"] is True and written.good["Repetend"] is True
 
 
@@ -258,18 +271,15 @@ def test_a_report_of_a_comparison_tells_each_column_with_its_unit(written: Writt
     stages = StageChain.__new__(StageChain)
     object.__setattr__(stages, "name", "a model")
     comparison_report.comparison_page(ComparedSchedules(4, rows), stages, COSTS)  # type: ignore[arg-type]
-    assert written.sections["one_f_one_b"] == [
-        ("Proved", "not proved", ""),
-        ("Makespan", "1,250.5 ms", ""),
-        ("Makespan bound", "1,100.25 ms", ""),
-        ("Bubble rate", "25.00%", ""),
-        ("Period per micro-batch", "99.5 ms", ""),
-        ("Device span", "1,200.75 ms", ""),
-        ("Peak memory", "6,144 MiB", ""),
-        ("Energy", "321.5 J", ""),
-    ]
-    assert written.sections["gpipe"] == [("Proved", "does not fit", "needs 2 GiB more")]
-    holds(written.sections["searched"], ("Makespan", "1,000.4 ms"), ("Search", "2.25 s"))
+    heads, first, second, last = written.section["Schedules"].rows
+    assert (
+        " ".join(heads)
+        == "schedule makespan bound bubble period peak memory energy device span search proved"
+    )
+    assert " ".join(first[:5]) == "one_f_one_b 1,250.5 ms 1,100.25 ms 25.0% 99.5 ms"
+    assert first[5:] == ["6,144 MiB", "321.5 J", "1,200.75 ms", "", "not proved"]
+    assert (second[0], second[-1], last[1], last[-2]) == ("gpipe", "does not fit", "1,000.4 ms", "2.25 s")
+    assert written.section["Schedules"].text == "gpipe: needs 2 GiB more"
     assert "searched takes 1,000.4 ms on m_shape (makespan proved)" in written.introduction
     won = f"{1 - 1000.4 / 1250.5:.1%} less than one_f_one_b, the best by hand, which takes 1,250.5 ms and "
     assert f"{won}6,144 MiB on v_shape." in written.introduction
@@ -298,7 +308,6 @@ def test_the_plans_of_a_page_are_compared_until_the_end_of_the_slower() -> None:
     plans = tree["plans"]
     assert plans["time_ms"] == [24.5, 28.0, 40.0, 24.5] and plans["energy_mj"][3] == MAXIMUM.energy_mj
     assert plans["until_ms"] == [24.5, 28.0, 40.0, 24.5]
-    assert plans["highest_mj"] == [9000.0, 9525.0, 9000.0 + 15.5 * 150, 9000.0]
     assert plans["saving"] == pytest.approx([0.1, 1 - 7600 / 9525, 1 - LATE.energy_mj / 11325, 0.0])
     assert plans["is_alone"] == [True, True, False, False]
     assert (plans["chosen"], plans["num_plans"], plans["blocking_power_w"]) == (1, 3, 50.0)

@@ -12,7 +12,7 @@ import pytest
 from quarter_ms import COSTS, FOUND, MIXED, PLACEMENT, PROFILE, SCHEDULE, TUNED
 
 from experiments.run import beside
-from experiments.run.beside import BesideRow, beside_table, in_words
+from experiments.run.beside import BesideRow, beside_lines, beside_table, in_words
 from experiments.run.measured_run import describe
 from experiments.run.scripts import simulate_scripts
 from experiments.search.options import SearchCommandOptions
@@ -36,7 +36,9 @@ def test_the_table_of_others_is_in_ms_gib_and_joules() -> None:
         BesideRow("chimera", note="needs an even number"),
         BesideRow("searched", SCHEDULE, "", 49.0, 11111.0, 8800.6),
     ]
-    head, first, second, third, why, *until = [" ".join(line.split()) for line in beside_table(rows)]
+    head, first, second, third, why, *until = [
+        " ".join(line.split()) for line in beside_lines(*beside_table(rows))
+    ]
     assert head == "iteration bubble peak memory energy*"
     assert first == "1F1B 49 ms 42.9% 5.9 GiB 9,950 J"
     assert second == "chimera - - - -"
@@ -45,7 +47,7 @@ def test_the_table_of_others_is_in_ms_gib_and_joules() -> None:
     assert " ".join(until) == (
         "* at the clocks of least energy, then waiting until 49 ms; 1F1B with all clocks at maximum: 12,675 J"
     )
-    assert beside_table([BesideRow("units", ticking(0.5, None)), rows[2]])[1].split()[4] == "6"
+    assert beside_table([BesideRow("units", ticking(0.5, None)), rows[2]])[0][1][3] == "6 units"
 
 
 def test_words_compare_with_1f1b_and_with_the_best_by_hand() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.image import imread
 
-from schedsearch.figures.canvas import COLUMN_INCHES
+from schedsearch.figures.canvas import COLUMN_INCHES, image
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
 CURVES = {
@@ -16,8 +19,6 @@ LINES = [
     Panel(
         "A",
         {"first": [CurvePoint(0, 1), CurvePoint(0.5, 2)], "second": [CurvePoint(0, 1)]},
-        "a note",
-        {"here": 0.25},
     ),
     Panel("B", {"second": [CurvePoint(0.1, 3.0)]}),
     Panel("C", {}),
@@ -48,16 +49,24 @@ def test_every_point_is_drawn_where_it_is() -> None:
     assert drawn["first"] == [(0, 1), (0.5, 2)]
     assert drawn["second"] == [(0, 1)]
     assert marks(first, hollow=False) == [1, 2, 1]
-    assert [0.25, 0.25] in [list(line.get_xdata()) for line in first.lines]
-    assert first.get_title(loc="right") == "a note"
-    assert [text.get_text() for text in first.texts] == ["here"]
+    assert first.get_title(loc="left") == "A"
     low, high = first.get_ylim()
     assert low < 0.5 < 3.0 < high  # shared by all panels
 
 
 def test_a_column_of_a_paper_has_two_panels_beside_each_other_and_no_title() -> None:
-    figure = draw_panels(LINES, "place", "value", "title", logarithmic=True, width=COLUMN_INCHES)
+    figure = draw_panels(LINES, "place", "value", "title", width=COLUMN_INCHES)
     assert figure.get_figwidth() == pytest.approx(COLUMN_INCHES)
     assert figure.get_suptitle() == ""
-    assert {axes.get_yscale() for axes in figure.axes} == {"log"}
     assert len({axes.get_subplotspec().colspan.start for axes in figure.axes}) == 2
+
+
+def test_long_names_of_many_curves_are_whole_and_told_apart() -> None:
+    """Of four swept options, names were cut at both sides, and the ninth curve looked as the first."""
+    names = [f"placement=k_shape, num_micro_batches={n}, backward_time=3, slowdown=1.5" for n in range(20)]
+    figure = draw_panels([Panel("A", dict.fromkeys(names, CURVES["first"]))], "place", "value", "title")
+    pixels = imread(io.BytesIO(image(figure, "png")))
+    assert (pixels[:, [0, -1]] == 1.0).all(), "something is beyond the edge"
+    assert figure.axes[0].get_position().height * figure.get_figheight() > 2.0
+    lines = figure.legends[0].legend_handles
+    assert len({(h.get_color(), h.get_marker(), str(h.get_linestyle())) for h in lines}) == 20
