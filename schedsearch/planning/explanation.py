@@ -121,9 +121,9 @@ def legend(plans: Plans) -> str:
     powers = " and ".join(f"{gpu.name}, {gpu.power_source}" for gpu in kinds)
     return (
         "plan: how most layers are shared (mixed: not all; searched: in an order of ours), micro-batches x "
-        "samples of each. =: within 1 % of those above, the simplest first. GiB: peak memory of one GPU. "
-        "proved: 'makespan' where no schedule of the plan is shorter. MFU: three times the operations of the "
-        f"forward pass, all scores of attention counted, over the peak in {precision.name} precision, "
+        "samples of each, over all replicas. =: within 1 % of those above, the simplest first. "
+        "GiB: peak memory of one GPU. proved: 'makespan' where no schedule is shorter. MFU: three times the "
+        f"operations of the forward pass, all scores counted, over the peak in {precision.name} precision, "
         f"{of_peak} (dense, data sheet). J/token: of all GPUs at the highest clocks, waiting included; "
         f"modelled, power of {powers}"
     )

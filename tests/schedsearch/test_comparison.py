@@ -106,7 +106,7 @@ def test_what_the_search_finds_does_not_depend_on_what_it_is_beside(more: dict[s
         for names in ([searched], [searched, "one_f_one_b"], ["zb_h1", searched, "gpipe"])
     ]
     alone, *others = (replace(rows[searched], search_seconds=None) for rows in tables)
-    assert all(row == alone and row.found == alone.found for row in others)
+    assert all(row == alone and row.solution == alone.solution for row in others)
     assert alone.makespan_ms <= tables[1]["one_f_one_b"].makespan_ms
     assert tables[1]["one_f_one_b"].proved == "makespan proved with whole backwards"
     assert alone.period_ms in (None, 30), "not that of a repetend that it does not follow"
@@ -185,7 +185,12 @@ def test_two_workers_search_two_shapes_each_with_the_whole_limit(tmp_path: Path)
 
     options = {"answer": partial(noted, tmp_path), "on_progress": tell, "work_limit": 0.2}
     first, again = (compare(chain(), names, 6, workers=2, **options).rows[-1] for _ in range(2))
-    assert first.found == again.found and sorted(shapes) == ["loop_shape", "loop_shape", "v_shape", "v_shape"]
+    assert first.solution == again.solution and sorted(shapes) == [
+        "loop_shape",
+        "loop_shape",
+        "v_shape",
+        "v_shape",
+    ]
     assert [path.read_text() for path in tmp_path.iterdir()] == ["0.2 for 1"] * 2
     assert first.makespan_ms <= compare(chain(), names, 6, work_limit=0.2).rows[-1].makespan_ms
     compare(chain(), ["searched@v_shape"], 6, workers=2, **options)
@@ -212,9 +217,9 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
     comparison = compare(chain(2), names, 4, answer=interrupted, **QUICK)
     rows = by_name(comparison)
     assert comparison.interrupted and asked == ["v_shape"]
-    assert rows["searched@v_shape"].found is not None and "interrupted" in rows["searched@v_shape"].note
-    assert rows["gpipe"].found is not None
-    assert rows["searched@x_shape"].found is not None and "interrupted" in rows["searched@x_shape"].note
+    assert rows["searched@v_shape"].solution is not None and "interrupted" in rows["searched@v_shape"].note
+    assert rows["gpipe"].solution is not None
+    assert rows["searched@x_shape"].solution is not None and "interrupted" in rows["searched@x_shape"].note
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_comparison_shows_itself(tmp_path: Path, shown: Shown) -> None:
     assert len(comparison.plot().axes) == 1
     again = schedsearch.Comparison.load(comparison.save(tmp_path / "compare.json"))
     assert again == comparison and again.rows[1].makespan_ms is None
-    assert [row.found for row in again.rows] == [row.found for row in comparison.rows]
+    assert [row.solution for row in again.rows] == [row.solution for row in comparison.rows]
     assert shown(comparison) == [Figure, pd.DataFrame]
     assert shown(schedsearch.compare(stages, ["gpipe"], 4)) == [pd.DataFrame]
 

@@ -46,8 +46,8 @@ def test_each_schedule_stands_in_three_orders_beside_the_search(tmp_path: Path) 
     best = rows["searched"].makespan_ms
     assert best is not None
     for row in comparison.rows[1:-1]:
-        assert row.found is not None and row.makespan_ms is not None and row.makespan_bound_ms is not None
-        assert validate(row.found) and row.makespan_bound_ms <= row.makespan_ms and best <= row.makespan_ms
+        assert row.solution is not None and row.makespan_ms is not None and row.makespan_bound_ms is not None
+        assert validate(row.solution) and row.makespan_bound_ms <= row.makespan_ms and best <= row.makespan_ms
         assert row.peak_memory_mib is not None and row.peak_memory_mib <= 600
     # B1 of the second ends at 130 ms, its B0 at 190, and F0, F1, B1 and B0 of the last follow.
     assert rows["one_f_one_b, as given"].makespan_ms == 190 + 2 * 20 + 2 * 40
@@ -110,7 +110,7 @@ def test_replicas_stand_in_each_assignment_beside_the_search(tmp_path: Path) -> 
     assert best.makespan_ms is not None and best.makespan_bound_ms is not None
     assert best.makespan_ms >= best.makespan_bound_ms
     for row in comparison.rows:
-        assert row.found is not None and validate(row.found).num_micro_batches <= 3
+        assert row.solution is not None and validate(row.solution).num_micro_batches <= 3
         assert row.makespan_ms is not None and row.makespan_ms >= best.makespan_ms
     # Micro-batches 0, 1, 2 alone: B1 of the second ends at 130 ms, its B0 at 190, and the third's B0 at 200.
     assert rows["one_f_one_b, blocks"].makespan_ms == 200

@@ -88,14 +88,6 @@ def test_a_wrong_option_is_one_line(folder: str, tmp_path: Path) -> None:
         item.cases(item.options(data=folder, jobs=4))
 
 
-def test_a_spread_is_that_of_logarithms() -> None:
-    """Half the interval of three values is 4.303 standard deviations over the root of three."""
-    spread = FactorSpread.of([1.0, math.e, math.e**2])
-    assert spread.mean == pytest.approx(math.e)
-    assert math.log(spread.high) == pytest.approx(1 + 4.303 / math.sqrt(3), rel=1e-3)
-    assert math.log(spread.low) == pytest.approx(1 - 4.303 / math.sqrt(3), rel=1e-3)
-
-
 def test_a_published_factor_holds_within_its_band_only() -> None:
     """Above 1 is not enough: finish-time fairness has half of the dissertation's factor."""
     more = Factor("average_jct_h", "a", "b")
@@ -105,22 +97,6 @@ def test_a_published_factor_holds_within_its_band_only() -> None:
     assert factor.holds(FactorSpread(3.5, 1.2, 9.0, 3))
     for mean, low, high in ((1.56, 1.26, 1.94), (4.0, 3.0, 5.0), (2.5, 0.9, 6.0)):
         assert not factor.holds(FactorSpread(mean, low, high, 3))
-
-
-def test_the_policies_share_of_the_cluster_is_that_of_the_static_partition_where_all_gpus_are_alike(
-    tmp_path: Path,
-) -> None:
-    """One type of job on one type of GPU in all but name: nothing is gained by who runs where."""
-    table = {gpu: {f"('a', {k})": {"null": 1.0 * k} for k in (1, 2, 4, 8)} for gpu in RATES}
-    (tmp_path / THROUGHPUTS).write_text(json.dumps(table), encoding="utf-8")
-    (tmp_path / JOB_TYPES).write_text("index,job_type,may_be_distributed\n0,a,1\n", encoding="utf-8")
-    item = BY_NAME["gavel_hierarchical"]
-    options = replace(item.small, data=str(tmp_path))
-    rows = item.rows(options)
-    (last,) = (row.ours for row in rows if row.label == "hierarchical, step 68")
-    assert last == pytest.approx(cluster_of(3).num_gpus)
-    (factor,) = (row.ours for row in rows if row.metric == "total_throughput_factor")
-    assert factor is not None and factor <= 1 + 1e-9
 
 
 @pytest.mark.skipif(not GAVEL.exists(), reason="needs Gavel's data")

@@ -13,7 +13,6 @@ from places import SHARED_DATA
 from experiments.config.options import OptionError
 from experiments.reproduce.catalogue import ITEMS
 from experiments.reproduce.item import Claim, DataOptions, Item, Row
-from experiments.reproduce.perseus.divisions import DIVISIONS, divided_layers
 from experiments.reproduce.perseus.savings import ENERGY, ENVPIPE_FILE, OURS, SAVING, envpipe_energy_j
 from experiments.reproduce.perseus.workloads import (
     EMULATED,
@@ -86,14 +85,6 @@ def test_the_emulation_saves_no_less_than_published_and_envpipe_is_the_authors()
         assert ours.ours is not None and ours.published is not None and ours.ours > ours.published
         (energy,) = (row for row in rows if row.metric == ENERGY)
         assert energy.ours == pytest.approx(energy.published, rel=2e-3 if gpu == "a40" else 1e-5)
-
-
-def test_divisions_have_all_layers() -> None:
-    for division in DIVISIONS.values():
-        if division.stage_layers is not None:
-            assert sum(division.stage_layers) == len(divided_layers(division.model))
-    lacking = [key[:2] for key, division in DIVISIONS.items() if division.stage_layers is None]
-    assert lacking == [("a100", "bloom_3b"), ("a100", "bloom_7b")]
 
 
 def test_wrong_folders_and_files_are_one_line(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_tessel_says_that_it_cannot_take_them(placement: Placement, tmp_path: Pa
         ("frontier", offloading(1.5), [], "slowdown: streams of offloading slow each other down"),
         ("frontier", recomputing(), ["energy.periodic=1"], f"{NAMES['recomputing']} energy.periodic cannot"),
         ("frontier", communicating(), ["energy.dwell_ms=1"], f"{NAMES['communicating']} energy.dwell_ms and"),
-        ("run", communicating(), [], "blocks (mlp).stream: is 'compute', that of dispatch, whose gradient"),
+        ("run", communicating(), [], "blocks (mlp).stream: is 'compute', and 'communication' for dispatch"),
         ("run", offloading(), [], "blocks (O0).stream: 'copy_out' cannot be run yet; leave the copies out"),
     ],
 )

@@ -214,7 +214,7 @@ def of_blocks(**blocks: object) -> dict[str, object]:
             "JOB/profile",
             of_blocks(F9=[POINT]),
             422,
-            "profile: v_shape has no block 'F9'; use those of its pla",
+            "profile: v_shape has no block 'F9'; use its placement",
         ),
         ("JOB/profile", of_blocks(F0=[]), 422, "blocks.F0: [] is wrong; list should have at least 1 item"),
         ("JOB/profile", of_blocks(F0=[POINT, POINT]), 422, "blocks: points.F0: 1410 MHz follows 1410 MHz"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.reproduce.item import Row
 from experiments.reproduce.model_sizes import published_sizes
 from experiments.reproduce.tessel.large_vocabularies import CASES, LargeVocabularyCase, iterations_s
 from experiments.reproduce.tessel.search_times import ITEMS, SearchTimeOptions
@@ -27,26 +26,10 @@ def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
     assert slower_than_plus(usual) > 2
 
 
-def test_each_case_has_its_vocabulary() -> None:
-    for case in CASES.values():
-        assert case.cluster.num_gpus == case.num_gpus
-        assert len(case.model_shape.runs) == {"m_shape": 3, "nn_shape": 5}[case.shape]
-
-
 def test_after_a_search_that_does_not_end_larger_ones_are_not_tried() -> None:
     options = SearchTimeOptions(("nn_shape",), (5, 6, 7), tessel_time_limit_s=1.0, time_limit_s=1.0)
     (row,) = (row for row in ITEMS[0].rows(options) if row.metric == "search_s" and row.at is not None)
     assert row.at == 5 and row.ours is None and row.note.startswith("more than")
-
-
-def test_a_search_that_was_ended_too_early_shows_nothing() -> None:
-    def row(case: str, ours: float | None, bound: float | None = None) -> Row:
-        note = "" if bound is None else f"more than {bound:g}"
-        return Row("of 4", "over_tessels_search_s", ours, bound=bound, case=case, note=note)
-
-    shown = [row("v_shape", 3.0), row("m_shape", None, 7.44)]
-    assert ITEMS[0].trends(shown)[0].holds
-    assert not ITEMS[0].trends([*shown, row("nn_shape", None, 0.436)])[0].holds
 
 
 def test_the_smallest_mt5_has_the_tables_size_with_a_vocabulary_of_a_million() -> None:
