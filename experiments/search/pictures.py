@@ -21,7 +21,7 @@ def draw_placement(placement: Placement) -> bytes:
             orders[lane].append((block.name, 0))
     chosen = [(0,) * len(placement.decisions)] * bool(placement.decisions)
     alone = as_soon_as_possible(placement, 1, orders, chosen)
-    title = f"one micro-batch alone on {placement.name}: {placement.ms(alone.makespan):,.6g} ms"
+    title = f"one micro-batch alone: {placement.ms(alone.makespan):,.6g} ms"
     return image(draw_timelines({title: alone}, NARROW_INCHES), "png")
 
 
