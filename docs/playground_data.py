@@ -52,8 +52,8 @@ class Example:
 
     def placement(self) -> Placement:
         """Return the placement with its memory."""
-        found = replace(SHAPES[self.shape](self.num_devices, **self.options), tick_ms=self.tick_ms)
-        return found.with_memory(self.memory)
+        placed = replace(SHAPES[self.shape](self.num_devices, **self.options), tick_ms=self.tick_ms)
+        return placed.with_memory(self.memory)
 
 
 _WHOLE = {"forward_time": 1, "backward_time": 2}
@@ -84,9 +84,9 @@ Solve = Callable[[Example], dict[str, Any]]
 
 def solve(example: Example) -> dict[str, Any]:
     """Search the example's schedule."""
-    found = find(Problem(example.placement(), example.num_micro_batches, time_limit_s=TIME_LIMIT_S))
-    assert found.schedule is not None, example.title
-    return kept(found.schedule, found.makespan_bound)
+    answer = find(Problem(example.placement(), example.num_micro_batches, time_limit_s=TIME_LIMIT_S))
+    assert answer.schedule is not None, example.title
+    return kept(answer.schedule, answer.makespan_bound)
 
 
 def by_hand(example: Example) -> dict[str, Schedule]:

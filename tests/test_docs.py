@@ -116,9 +116,9 @@ def commands(page: Path, cells: bool = True) -> list[list[str]]:
     inline = re.findall(r"`((?:python|torchrun|schedsearch) [^`]*)`", FENCE.sub("", text)) if cells else []
     lines = "\n".join([*blocks, *inline]).replace("\\\n", " ").splitlines()
     called = r"(?:-m (?=experiments\.|runtime\.)|(?:^|/| -m |\bexec )schedsearch (?=[a-z]))(.*)"
-    found = re.findall(called, "\n".join(lines), re.MULTILINE)
+    calls = re.findall(called, "\n".join(lines), re.MULTILINE)
     # A line within the quotes of another one ends with a quote of its own.
-    whole = [line.rsplit("'", 1)[0] if line.count("'") % 2 else line for line in found]
+    whole = [line.rsplit("'", 1)[0] if line.count("'") % 2 else line for line in calls]
     return [shlex.split(line, comments=True) for line in whole]
 
 
@@ -145,15 +145,15 @@ def composed(command: str, choices: tuple[str, ...]) -> DictConfig:
 def typed(command: str, options: list[str]) -> object:
     """Return the options of a command line as its task reads them, in a sweep of its first point."""
     parser, words = OverridesParser.create(), for_hydra(command, options)
-    parsed = parser.parse_overrides([each for each in words if each != "-m"])
+    parsed = parser.parse_overrides([word for word in words if word != "-m"])
     if "-m" in words:
         parsed = parser.parse_overrides(list(BasicSweeper.split_arguments(parsed, None)[0][0]))
-    values = {each.key_or_group: each for each in parsed}
+    values = {override.key_or_group: override for override in parsed}
     choices = [name for name in values if kinds_of(command, name) - {"default"}]
     config = copy.deepcopy(composed(command, tuple(str(values.pop(name).input_line) for name in choices)))
-    for name, each in values.items():
+    for name, override in values.items():
         if not name.startswith("hydra"):
-            OmegaConf.update(config, name, each.value(), force_add=False)
+            OmegaConf.update(config, name, override.value(), force_add=False)
     record = command_of(command).record
     if command == "reproduce":
         item = next(iter(chosen_items(command, words)), "all")
@@ -169,8 +169,8 @@ def test_a_command_line_of_the_docs_runs_as_it_is_written(line: str) -> None:
     paths = [path for path in re.findall(r"[\w./-]+", line) if re.match(r"(examples|\.\.)/", path)]
     assert all((ROOT / path).exists() and ".." not in path for path in paths)
     try:
-        found = typed(name.removeprefix("experiments."), options)
-        pattern = getattr(getattr(found, "profiling", None), "pattern", None)
+        options_read = typed(name.removeprefix("experiments."), options)
+        pattern = getattr(getattr(options_read, "profiling", None), "pattern", None)
         assert pattern is None or re.match(pattern, "forward 3")
     except ValueError as error:  # a file of the reader's own, or a part of a command line in a sentence
         missing = "No such file" in str(error) or "is not there" in str(error)
@@ -190,10 +190,10 @@ def test_the_tables_of_a_page_have_options_of_its_command(command: str) -> None:
     text = (DOCS / "commands" / f"{command}.md").read_text(encoding="utf-8")
     ((of, *groups),) = (match.split() for match in re.findall(r"^```\{options\} (.*)$", text, re.MULTILINE))
     assert of == command
-    found = re.findall(r"^\| `(.*?)` \| `(.*?)` \|", "\n".join(tables(command, groups)), re.MULTILINE)
+    rows = re.findall(r"^\| `(.*?)` \| `(.*?)` \|", "\n".join(tables(command, groups)), re.MULTILINE)
     config = composed(command, ())
-    assert found
-    for name, default in found:
+    assert rows
+    for name, default in rows:
         of_item = command == "reproduce" and name not in config  # see test_option_list
         if kinds_of(command, name):
             assert default in kinds_of(command, name)

@@ -132,9 +132,9 @@ def streams(folder: Path) -> tuple[list[Path], Schedule]:
 
 def searched(example: str) -> Schedule:
     placement = replace(read_placement(ROOT / "examples" / f"{example}.yaml"), slowdown=())
-    found = find(Problem(placement, 6, work_limit=2)).schedule
-    assert found is not None
-    return found
+    schedule = find(Problem(placement, 6, work_limit=2)).schedule
+    assert schedule is not None
+    return schedule
 
 
 def perfetto(folder: Path) -> tuple[list[Path], Schedule]:

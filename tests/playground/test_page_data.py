@@ -18,8 +18,8 @@ KEPT = {row["title"]: row["schedules"] for row in from_script(FILE.read_text(enc
 
 
 def searched(example: Example) -> dict[str, Any]:
-    found: dict[str, Any] = KEPT[example.title]["searched"]
-    return found
+    kept: dict[str, Any] = KEPT[example.title]["searched"]
+    return kept
 
 
 def schedule_of(example: Example, row: dict[str, Any]) -> Schedule:

@@ -65,14 +65,14 @@ def indexed(placement: Placement, orders: list[list[Instance]]) -> list[list[lis
 
 def cases() -> list[tuple[Placement, int, list[list[Instance]]]]:
     choose = random.Random(7)
-    found = []
+    cases_made = []
     for example in EXAMPLES:
         for _ in range(20):
             number, transfer = choose.randint(1, 6), choose.choice([0, 0, 1, 3])
             placement = replace(example, num_devices=choose.choice([2, 4])).placement().with_memory(None)
             placement = with_transfer(placement, transfer) if transfer else placement
-            found.append((placement, number, orders_at_random(choose, placement, number)))
-    return found
+            cases_made.append((placement, number, orders_at_random(choose, placement, number)))
+    return cases_made
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +83,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, Any]]:
     for placement, number, orders in given:
         limits, file = [MEMORY] * placement.num_devices, schedule_to_dict(gpipe(placement, number))
         data.append({"file": file, "orders": indexed(placement, orders), "limits": limits})
-    found = simulated(SIMULATE, data, tmp_path_factory.mktemp("page"))
-    assert all(row["again"] in (False, case["orders"]) for case, row in zip(data, found, strict=True))
-    return list(zip(given, found, strict=True))
+    results = simulated(SIMULATE, data, tmp_path_factory.mktemp("page"))
+    assert all(row["again"] in (False, case["orders"]) for case, row in zip(data, results, strict=True))
+    return list(zip(given, results, strict=True))
 
 
 def key(placement: Placement, text: str) -> Instance:
@@ -102,31 +102,31 @@ def ours(case: Any) -> Schedule | None:
 
 
 def test_starts_and_figures_are_ours(answers: list[tuple[Any, Any]]) -> None:
-    valid = [(schedule, found) for case, found in answers if (schedule := ours(case))]
+    valid = [(schedule, result) for case, result in answers if (schedule := ours(case))]
     assert len(valid) > 50
-    for schedule, found in valid:
+    for schedule, result in valid:
         placement = schedule.placement
-        assert {key(placement, text): start for text, start in found["starts"]} == schedule.start_of
-        assert found["makespan"] == schedule.makespan
-        assert found["bubbleRate"] == pytest.approx(bubble_rate(schedule), abs=1e-12)
-        assert found["peaks"] == peak_memory(schedule).tolist()
-        assert found["spans"] == device_spans(schedule).tolist()
+        assert {key(placement, text): start for text, start in result["starts"]} == schedule.start_of
+        assert result["makespan"] == schedule.makespan
+        assert result["bubbleRate"] == pytest.approx(bubble_rate(schedule), abs=1e-12)
+        assert result["peaks"] == peak_memory(schedule).tolist()
+        assert result["spans"] == device_spans(schedule).tolist()
 
 
 def test_deadlocks_are_ours_and_name_a_circle(answers: list[tuple[Any, Any]]) -> None:
-    stuck = [(case, found) for case, found in answers if ours(case) is None]
+    stuck = [(case, result) for case, result in answers if ours(case) is None]
     assert len(stuck) > 30
-    for (placement, number, orders), found in stuck:
-        assert found["makespan"] is None
+    for (placement, number, orders), result in stuck:
+        assert result["makespan"] is None
         waits = waits_in_order(placement, number, orders)
-        circle = [key(placement, text) for text in found["cycle"]]
+        circle = [key(placement, text) for text in result["cycle"]]
         for before, after in zip(circle, circle[1:] + circle[:1], strict=True):
             assert before in [earlier for earlier, _ in waits[after]]
-    assert all(bool(found["cycle"]) == (ours(case) is None) for case, found in answers)
+    assert all(bool(result["cycle"]) == (ours(case) is None) for case, result in answers)
 
 
 def test_memory_over_the_limit_is_named_where_it_is(answers: list[tuple[Any, Any]]) -> None:
-    for case, found in answers:
+    for case, result in answers:
         placement, _, orders = case
         over = [
             [device, orders[device][i], units]
@@ -135,12 +135,12 @@ def test_memory_over_the_limit_is_named_where_it_is(answers: list[tuple[Any, Any
             if units > MEMORY
         ]
         if ours(case):
-            assert [[d, key(placement, text), units] for d, text, units in found["overMemory"]] == over
+            assert [[d, key(placement, text), units] for d, text, units in result["overMemory"]] == over
 
 
 def test_the_load_bound_is_no_more_than_ours(answers: list[tuple[Any, Any]]) -> None:
-    for case, found in answers:
-        schedule, bound = ours(case), found["bound"]
+    for case, result in answers:
+        schedule, bound = ours(case), result["bound"]
         assert schedule is None or bound["ticks"] <= schedule.makespan
         if not case[0].transfer:
             assert max(map(case[0].load, range(case[0].num_devices))) * case[1] <= bound["ticks"]
@@ -151,28 +151,28 @@ def test_the_load_bound_is_no_more_than_ours(answers: list[tuple[Any, Any]]) -> 
 
 def test_the_critical_path_is_as_long_as_the_iteration(answers: list[tuple[Any, Any]]) -> None:
     """Each of its runs begins where the one before ends, or a transfer later; nothing else is in it."""
-    for case, found in answers:
+    for case, result in answers:
         if (schedule := ours(case)) is None:
             continue
-        runs = [key(case[0], text) for text in found["path"]["keys"]]
+        runs = [key(case[0], text) for text in result["path"]["keys"]]
         for before, after in pairwise(runs):
             wait = schedule.start_of[after] - schedule.end_of[before]
             assert wait in (0, case[0].transfer_time(before[0], after[0]))
             assert wait == 0 or before[0] in case[0].by_name[after[0]].after
         assert schedule.start_of[runs[0]] == 0 and schedule.end_of[runs[-1]] == schedule.makespan
-        parts = found["path"]["parts"]
+        parts = result["path"]["parts"]
         assert sum(part["ticks"] + part["waiting"] for part in parts) == schedule.makespan
         assert sum(part["count"] for part in parts) == len(runs)
 
 
 def test_a_saved_schedule_is_our_file(answers: list[tuple[Any, Any]]) -> None:
     checked = 0
-    for case, found in answers:
+    for case, result in answers:
         schedule = ours(case)
-        if schedule is None or found["overMemory"]:
+        if schedule is None or result["overMemory"]:
             continue
         wanted = schedule_to_dict(replace(schedule, placement=case[0].with_memory(MEMORY)))
-        file = found["file"]
+        file = result["file"]
         assert schedule_to_dict(schedule_from_dict(file)) == wanted
         assert file.keys() == wanted.keys()
         names = wanted.keys() - {"placement", "bubble_rate"}

@@ -40,8 +40,8 @@ def unpacked(data: bytes) -> Any:
 
 
 def held_by(page: str, name: str) -> bytes:
-    found = re.search(f'<script type="text/plain" id="page-{name}">([^<]*)</script>', page)
-    return gzip.decompress(base64.b64decode(found[1]))
+    match = re.search(f'<script type="text/plain" id="page-{name}">([^<]*)</script>', page)
+    return gzip.decompress(base64.b64decode(match[1]))
 
 
 def page_of(data: PageData) -> str:
@@ -54,13 +54,13 @@ def test_every_block_is_on_the_page_as_it_is_in_the_schedule(placement: Placemen
     tree = unpacked(held_by(page_of(PageData({HOSTILE: schedule})), "data"))["schedules"][0]
     tick_ms = placement.tick_ms
     names = [block["name"] for block in tree["blocks"]]
-    found = {
+    blocks = {
         (names[block], n): (start, end)
         for block, n, start, end in zip(
             tree["block"], tree["micro_batch"], tree["start_ms"], tree["end_ms"], strict=True
         )
     }
-    assert found == {
+    assert blocks == {
         (name, n): (ticks * tick_ms, (ticks + placement.by_name[name].time) * tick_ms)
         for (name, n), ticks in schedule.start_of.items()
     }

@@ -125,13 +125,13 @@ def test_the_slider_moves_the_blocks_the_point_and_the_figures(page: Page) -> No
         assert starts == pytest.approx(sorted(done.start_ms.values()), abs=1e-9)
         here = page.evaluate("Bokeh.documents[1].get_model_by_name('here').data")
         assert (here["x"], here["y"]) == ([plan.time_ms], [pytest.approx(plan.energy_mj / 1e3)])
-        told = page.evaluate("document.querySelector('dl.figures').textContent")
-        assert f"{number + 1} of {len(FRONTIER.plans)}" in told
+        figures = page.evaluate("document.querySelector('dl.figures').textContent")
+        assert f"{number + 1} of {len(FRONTIER.plans)}" in figures
 
 
 def test_the_cursor_tells_the_block_its_clock_and_the_memory(page: Page) -> None:
     slide(page, 3)
-    start, end, row = next(each for each in near(page) if each[2] == 1)
+    start, end, row = next(row_near for row_near in near(page) if row_near[2] == 1)
     page.mouse("mouseMoved", *place_of(page, (start + end) / 2, row))
     tip = page.evaluate("document.querySelector('.tip').textContent")
     clock = CHOSEN.clock_mhz["F0"][0]
@@ -147,8 +147,8 @@ def test_a_click_marks_what_a_block_waits_for_and_what_waits_for_it(page: Page) 
     slide(page, 3)
     done = simulate_at_clocks(SCHEDULE, PROFILE, CHOSEN.clock_mhz)
     page.click(*place_of(page, done.start_ms["F1", 1] + 0.1, 2))
-    told = page.evaluate("document.querySelector('.details').innerText")
-    first, before, after = told.strip().splitlines()
+    details = page.evaluate("document.querySelector('.details').innerText")
+    first, before, after = details.strip().splitlines()
     assert first.startswith("F1 of micro-batch 1")
     assert "F0 of micro-batch 1" in before and "F1 of micro-batch 0" in before
     assert "F2 of micro-batch 1" in after and "F1 of micro-batch 2" in after

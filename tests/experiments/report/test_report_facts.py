@@ -58,8 +58,8 @@ class Written:
         self.good = {}
         self.summary = list(self._told(more.get("summary", ())))
         self.introduction = more.get("introduction", "")
-        self.sections = {each.title: list(self._told(each.facts)) for each in sections}
-        self.section = {each.title: each for each in sections}
+        self.sections = {section.title: list(self._told(section.facts)) for section in sections}
+        self.section = {section.title: section for section in sections}
         self.program = more.get("program")
         return path
 
@@ -80,15 +80,15 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     return page
 
 
-def holds(told: Told, *expected: tuple[str, ...]) -> None:
+def holds(facts: Told, *expected: tuple[str, ...]) -> None:
     """Require facts in this order: a label, its value, and parts of its note."""
-    left = iter(told)
+    left = iter(facts)
     for label, value, *parts in expected:
         for has in left:
             if has[0] == label and has[1] == value and all(part in has[2] for part in parts):
                 break
         else:
-            raise AssertionError(f"{label}: {value} ({parts}) is not among {told}")
+            raise AssertionError(f"{label}: {value} ({parts}) is not among {facts}")
 
 
 def test_a_report_of_a_frontier_tells_ms_joules_and_shares(written: Written, tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_a_report_tells_the_range_of_a_blocking_power_and_a_placeholder(
 ) -> None:
     waits = replace(PROFILE, blocking_power_w=((700, 30.0), (1100, 65.0)))
     guessed = replace(COSTS, placeholder=True)
-    found, tuned = replace(FOUND, costs=guessed), replace(TUNED, profile=waits, costs=guessed)
-    frontier_report.write_page(found, tuned, tmp_path / "report.html")
+    solution, tuned = replace(FOUND, costs=guessed), replace(TUNED, profile=waits, costs=guessed)
+    frontier_report.write_page(solution, tuned, tmp_path / "report.html")
     holds(written.sections["Energy"], ("Blocking power", "30 to 65 W by clock"))
     assert written.summary[-1][0] == "Energy saved (placeholder costs)"
 
@@ -148,8 +148,8 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
     work = StrategyWork("queries", Objective.PERIOD, 0.126, 2, 0.25)
     result = replace(RESULT, strategies=(work,), ended_by=EndedBy.WORK_LIMIT)
     options = SearchOptions(num_micro_batches=2, work_limit=5.0)
-    found = replace(FOUND, result=result, memory_unit="", by_hand={"gpipe": SCHEDULE}, options=options)
-    search_report.schedule_page(found, ())
+    solution = replace(FOUND, result=result, memory_unit="", by_hand={"gpipe": SCHEDULE}, options=options)
+    search_report.schedule_page(solution, ())
     facts = (
         (
             "Repetend",
@@ -175,7 +175,7 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
     assert written.section["Search"].rows[1] == ("queries", "period", "0.13", "2", "25.0%")
     holds(written.sections["Schedule"], *facts)
     assert written.good["Repetend"] is False
-    figures = found.figures
+    figures = solution.figures
     assert figures["makespan_ms"] == figures["device_span_ms"] == 24.5
     assert figures["makespan_bound_ms"] == 23.5 and figures["device_span_bound_ms"] == 22.5
     assert figures["repetend_period_ms"] == 10.0 and figures["period_bound_ms"] == 8.5
@@ -290,7 +290,7 @@ def test_the_curves_of_a_page_are_in_joules() -> None:
     plot = drawings._frontier(PagePlans(PROFILE, FRONTIER, CHOSEN), {"Perseus": PERSEUS[::-1]})
     curves = {
         item.label.value: [
-            (each.data_source.data["x"], each.data_source.data["y"]) for each in item.renderers
+            (glyph.data_source.data["x"], glyph.data_source.data["y"]) for glyph in item.renderers
         ]
         for item in plot.legend[0].items
     }
