@@ -151,7 +151,7 @@ def test_a_file_of_another_kind_is_told(tmp_path: Path) -> None:
     path = schedule.save(tmp_path / "schedule.json")
     assert schedsearch.Schedule.load(path) == schedule
     for kind in (schedsearch.Answer, schedsearch.Comparison, Frontier):
-        with pytest.raises(ValueError, match=f"it is no {kind.__name__}; give a file that {kind.__name__}.save"):
+        with pytest.raises(ValueError, match=f"no {kind.__name__}; give a file that {kind.__name__}.save"):
             kind.load(path)
     with pytest.raises(ValueError, match="none.json: cannot be read"):
         Frontier.load(tmp_path / "none.json")
