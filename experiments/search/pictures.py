@@ -15,12 +15,12 @@ from schedsearch.schedule import Instance, as_soon_as_possible
 def draw_placement(placement: Placement) -> bytes:
     """Return a PNG of one micro-batch alone on a placement, each block in its first mode."""
     placement = placement.per_micro_batch
+    placement = placement.as_run((0,) * len(placement.decisions))  # without blocks that do not run
     orders: list[list[Instance]] = [[] for _ in placement.lanes]
     for block in placement.topological_order:
         for lane in placement.lanes_of(block):
             orders[lane].append((block.name, 0))
-    chosen = [(0,) * len(placement.decisions)] * bool(placement.decisions)
-    alone = as_soon_as_possible(placement, 1, orders, chosen)
+    alone = as_soon_as_possible(placement, 1, orders)
     title = f"one micro-batch alone: {placement.ms(alone.makespan):,.6g} ms"
     return image(draw_timelines({title: alone}, NARROW_INCHES), "png")
 
