@@ -39,8 +39,9 @@ BY_HAND = (
     "v_min",
     "one_f_one_b_v",
     "hanayo",
+    "dual_pipe",
+    "dual_pipe_v",
 )
-BY_HAND += ("dual_pipe", "dual_pipe_v")
 """Schedules by hand in each comparison."""
 
 TITLES = {
@@ -97,7 +98,7 @@ class Case:
     bound_ms: float
 
 
-def rows_of(question: Question, names: Sequence[str]) -> list[ComparedRow]:
+def compared_rows(question: Question, names: Sequence[str]) -> list[ComparedRow]:
     """Return the rows of a comparison, in the order of the names."""
     stages = replace(read_stages(MEASURED / question.stages), memory_mib=question.memory_mib)
     if not question.has_lengths:
@@ -109,12 +110,12 @@ def rows_of(question: Question, names: Sequence[str]) -> list[ComparedRow]:
 
 def best_by_hand(question: Question) -> ComparedRow:
     """Return the shortest schedule by hand that fits."""
-    return min(rows_of(question, BY_HAND), key=lambda row: row.quality)
+    return min(compared_rows(question, BY_HAND), key=lambda row: row.quality)
 
 
 def answered(question: Question) -> tuple[Case, dict[str, Schedule]]:
     """Search; return the times, and the best schedule by hand and the searched one by title."""
-    searched, *others = rows_of(question, (question.searched, *BY_HAND))
+    searched, *others = compared_rows(question, (question.searched, *BY_HAND))
     best = min(others, key=lambda row: row.quality)
     assert searched.makespan_ms and searched.makespan_bound_ms and best.makespan_ms
     case = Case(searched.makespan_ms, best.schedule, best.makespan_ms, searched.makespan_bound_ms)

@@ -75,7 +75,7 @@ EXAMPLES = [
 ]
 """In the order of the page, which opens on the first."""
 
-MOST_BY_HAND = 3
+MAX_BY_HAND = 3
 """Schedules made by hand that an example keeps: the shortest that fit its memory, then those that do not."""
 
 Solve = Callable[[Example], dict[str, Any]]
@@ -96,7 +96,7 @@ def by_hand(example: Example) -> dict[str, Schedule]:
     def rank(name: str) -> tuple[bool, int]:
         return bool(peak_memory(every[name]).max() > example.memory), every[name].makespan
 
-    return {name: every[name].under(example.placement()) for name in sorted(every, key=rank)[:MOST_BY_HAND]}
+    return {name: every[name].under(example.placement()) for name in sorted(every, key=rank)[:MAX_BY_HAND]}
 
 
 def kept(schedule: Schedule, bound: int | None = None) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def collect(*directories: str | Path) -> pd.DataFrame:
     figures, and its version and message; figures that a run lacks are NaN.
 
     Args:
-        directories: Of runs or sweeps, or parents of them, as ``outputs`` and ``multirun``.
+        directories: Folders of runs or sweeps, or their parents, such as ``outputs`` and ``multirun``.
 
     Raises:
         RunRecordError: There is no run, or a ``result.json`` is wrong.

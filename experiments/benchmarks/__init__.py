@@ -12,7 +12,7 @@ writes one table, and compares it with another one. So a new case is a line, and
 - `inputs`: placements, profiles and batches that measures are about
 - `others`: peers, and programs of our own that stand for them
 - `instances`: data set of named problems with the best answers known, and its checker
-- `library`: searches these problems and stores better answers
+- `best_known`: searches these problems and stores better answers
 
 What they gave is in ``measured``; its older files have other columns.
 """

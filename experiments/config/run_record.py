@@ -40,7 +40,7 @@ class RunRecord:
     Attributes:
         command: That ran, without ``experiments.``.
         version: Of this project.
-        overrides: Of the command line, as ``search.memory=3``.
+        overrides: Options of the command line, such as ``search.memory=3``.
         inputs: A hash of all options, the defaults too, and of the files that they name.
         started: When the command began; the same for all points of a sweep.
         status: How it ended; see `DONE`.

@@ -226,7 +226,7 @@ def _capped_form(capped: CappedPlan) -> ConstrainedPlan:
     """Return the shortest iteration under a power cap."""
     data = {
         "power_cap_w": capped.power_cap_w,
-        "least_time_ms": capped.min_ms,
+        "min_time_ms": capped.min_ms,
         "running_ms": capped.running_ms,
     }
     note = f"{capped.plan.power_w:.6g} W; no iteration under the cap is shorter than {capped.min_ms:.6g} ms"

@@ -104,8 +104,8 @@ def _timelines(data: PageData) -> Any:
     end_ms = max(schedule.makespan * schedule.placement.tick_ms for schedule in data.schedules.values())
     if data.plans is not None:
         end_ms = max(end_ms, *(plan.time_ms for plan in data.plans.frontier.plans))
-    least_ms = end_ms / _MOST_ZOOM
-    times = Range1d(start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=least_ms, name="times")
+    min_ms = end_ms / _MOST_ZOOM
+    times = Range1d(start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=min_ms, name="times")
     names = [lane_name(lane) for schedule in data.schedules.values() for lane in schedule.placement.lanes]
     left_px = max(_LEFT_PX, _BESIDE_NAME_PX + _LETTER_PX * max(map(len, names)))
     blocks, held = (_row_figure(name, times, left_px) for name in ("blocks", "held"))

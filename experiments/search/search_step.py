@@ -190,14 +190,14 @@ def beside_hand_made(schedule: Schedule, made: Mapping[str, Schedule], unit: str
     if not made:
         return
     table = [["beside those by hand", "makespan", "bubble", "peak memory"]]
-    for name, row in [("this one", schedule), *list(made.items())[:_MOST_BY_HAND]]:
+    for name, row in [("this one", schedule), *list(made.items())[:_MAX_BY_HAND]]:
         memory = f"{int(peak_memory(row).max()):,} {unit}".strip()
         table.append([name, in_ms(row.placement, row.makespan), f"{bubble_rate(row):.1%}", memory])
     yield from text_columns(table)
     yield f"the schedule takes {beside_best_by_hand(schedule, made, unit)}"
 
 
-_MOST_BY_HAND = 10
+_MAX_BY_HAND = 10
 """Schedules by hand in the table, the best ones."""
 
 

@@ -129,10 +129,10 @@ def _ever_longer(
         division, largest_ms = divided(long_enough, np.maximum, longest_last=True)
         if math.isinf(largest_ms):
             return
-        least_ms = min(stage_times(times_ms, division))
-        yield division, largest_ms, least_ms
-        ratio = min(ratio, largest_ms / least_ms)
-        shortest_ms = max(math.nextafter(least_ms, math.inf), largest_ms / ratio * (1 - 1e-12))
+        min_ms = min(stage_times(times_ms, division))
+        yield division, largest_ms, min_ms
+        ratio = min(ratio, largest_ms / min_ms)
+        shortest_ms = max(math.nextafter(min_ms, math.inf), largest_ms / ratio * (1 - 1e-12))
 
 
 def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ...]:

@@ -50,8 +50,8 @@ class DifferenceSystem:
 
     def forbidding(self, period: int) -> list[int]:
         """Return the positions of the edges of a cycle that forbids a period; empty for a feasible period."""
-        least_period, _, cycle = self._critical_cycle(period, period)
-        return cycle if least_period > period else []
+        min_period, _, cycle = self._critical_cycle(period, period)
+        return cycle if min_period > period else []
 
     def _critical_cycle(self, least: int, most: int) -> tuple[int, list[int], list[int]]:
         """Return the least feasible period in a range, its starts, and the edges of the critical cycle."""

@@ -73,7 +73,7 @@ def search_to_dict(result: Answer) -> dict[str, Any]:
             | repetend
         )
     fields = {name: plain(getattr(result, name)) for name in _FIELDS}
-    fields |= {"limits": plain(result.limits), "least_period": plain(result.min_period)}
+    fields |= {"limits": plain(result.limits), "min_period": plain(result.min_period)}
     return fields | {"by_in_flight": by_in_flight}
 
 
@@ -99,7 +99,7 @@ def search_from_dict(
         device_span_bound=data["device_span_bound"].whole(),
         seconds=data["search_seconds"].number(),
         limits={name: limits[name].whole() for name in Objective if name in limits.mapping()},
-        min_period=search["least_period"].typed(MinPeriod | None),
+        min_period=search["min_period"].typed(MinPeriod | None),
         by_in_flight=tuple(by_in_flight),
         **{name: search[name].typed(types[name]) for name in _FIELDS},
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from experiments.benchmarks.best_known.answers import named_problem, placement_of_problem
 from experiments.benchmarks.inputs.made_placements import made_placement
 from experiments.benchmarks.inputs.random_placements import random_placement
 from experiments.benchmarks.inputs.shops import published_shop
-from experiments.benchmarks.library.answers import named_problem, placement_of_problem
 from experiments.benchmarks.timing import load_solvers as prepare
 from placements import Placement
 from schedsearch.baselines import applicable

@@ -16,11 +16,11 @@ import pytest
 from one_line_errors import raises_line
 from places import ROOT
 
+from experiments.benchmarks.best_known import verbs
+from experiments.benchmarks.best_known.answers import RECORD, keep, placement_of_problem
 from experiments.benchmarks.frame import read_rows
 from experiments.benchmarks.instances import check
 from experiments.benchmarks.instances.check import FOLDER, CheckError, Json
-from experiments.benchmarks.library import verbs
-from experiments.benchmarks.library.answers import RECORD, keep, placement_of_problem
 from placements.placement_file import placement_to_dict
 from placements.shapes import v_shape
 from schedsearch.baselines import zb_h2

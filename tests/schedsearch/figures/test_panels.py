@@ -62,7 +62,7 @@ def test_a_column_of_a_paper_has_two_panels_beside_each_other_and_no_title() -> 
 
 
 def test_long_names_of_many_curves_are_whole_and_told_apart() -> None:
-    """Of four swept options, names were cut at both sides, and the ninth curve looked as the first."""
+    """A sweep of four options had names cut at both sides, and its ninth curve looked like the first."""
     names = [f"placement=k_shape, num_micro_batches={n}, backward_time=3, slowdown=1.5" for n in range(20)]
     figure = draw_panels([Panel("A", dict.fromkeys(names, CURVES["first"]))], "place", "value", "title")
     pixels = imread(io.BytesIO(image(figure, "png")))

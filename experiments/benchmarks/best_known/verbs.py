@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from experiments.benchmarks.best_known.answers import RECORD, answers_from, keep, placement_of_problem
 from experiments.benchmarks.command import add_options, run
 from experiments.benchmarks.frame import BenchmarkError, Case
 from experiments.benchmarks.instances.check import FOLDER, CheckError, Json, read_json, read_problems
-from experiments.benchmarks.library.answers import RECORD, answers_from, keep, placement_of_problem
 from experiments.benchmarks.measures.search import result_figures
 from experiments.config.machine import commit
 from schedsearch.device_span import device_spans, with_least_device_span
