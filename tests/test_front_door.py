@@ -173,8 +173,7 @@ def test_the_package_has_its_version_and_the_pipeline() -> None:
 
 def test_no_message_or_help_sends_to_a_page_that_a_wheel_lacks() -> None:
     """Docstrings may; texts for users of the wheel have to say it themselves."""
-    every = (option for command in names() for option in command_options(command))
-    texts = [option for option in every if "docs/" in option.meaning]
+    texts = [option for name in names() for option in command_options(name) if "docs/" in option.meaning]
     sources = (path for layer in (*PACKAGES, "schedsearch") for path in (ROOT / layer).rglob("*.py"))
     matches = [path for path in sources if re.search(r"see docs/\S+\"", path.read_text(encoding="utf-8"))]
     assert not texts + [path for path in matches if "benchmarks" not in path.parts]

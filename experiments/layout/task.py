@@ -50,8 +50,7 @@ def task(options: LayoutCommandOptions) -> Result:
     orders = {}
     source = options.layers or options.model
     lines = [*_shown(layouts), *(f"{source}: {line}" for line in measured.assumptions)]
-    for path in given:
-        lines.append(f"{path}: gives its division alone; model, sizes and micro-batches are this command's")
+    lines += [f"{path}: its division alone is read; all else is this command's" for path in given]
     for row in layouts.rows:
         if row.pipeline is not None and row.schedule_found is not None:
             folder = f"{row.schedule}_{row.num_chunks}"

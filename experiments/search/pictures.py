@@ -14,8 +14,7 @@ from schedsearch.schedule import Instance, as_soon_as_possible
 
 def draw_placement(placement: Placement) -> bytes:
     """Return a PNG of one micro-batch alone on a placement, each block in its first mode."""
-    placement = placement.per_micro_batch
-    placement = placement.as_run((0,) * len(placement.decisions))  # without blocks that do not run
+    placement = placement.per_micro_batch.as_run((0,) * len(placement.decisions))  # some blocks may not run
     orders: list[list[Instance]] = [[] for _ in placement.lanes]
     for block in placement.topological_order:
         for lane in placement.lanes_of(block):

@@ -235,8 +235,10 @@ def answers_of(group: str, folder: Path = FOLDER) -> Json:
 
 def compare(problem: Json, answers: Json, best: Json, *, is_stored: bool = False) -> str:
     """Check answers and bounds; return a line for each figure on how it compares with the best known."""
-    lines = []
-    for figure in FIGURES if is_stored else [name for name in FIGURES if name in answers]:
+    lines, figures = [], [name for name in FIGURES if is_stored or name in answers]
+    if not figures:
+        raise CheckError(f"{problem['name']}: the answer has none of {', '.join(FIGURES)}")
+    for figure in figures:
         value, known = checked_value(problem, figure, answers), best[figure]
         where = f"{problem['name']}: {figure}"
         best_value, bound = Fraction(known["value"]), Fraction(known["bound"])

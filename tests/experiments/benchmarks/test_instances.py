@@ -20,7 +20,7 @@ from experiments.benchmarks.best_known import verbs
 from experiments.benchmarks.best_known.answers import RECORD, keep, placement_of_problem
 from experiments.benchmarks.frame import read_rows
 from experiments.benchmarks.instances import check
-from experiments.benchmarks.instances.check import FOLDER, CheckError, Json
+from experiments.benchmarks.instances.check import FIGURES, FOLDER, CheckError, Json
 from placements.placement_file import placement_to_dict
 from placements.shapes import v_shape
 from schedsearch.baselines import zb_h2
@@ -134,6 +134,8 @@ def test_the_checker_compares_and_refuses_a_wrong_table(folder: Path) -> None:
         (folder / "best_known.json").write_text(json.dumps(changed))
         assert run(folder).stderr == f"v_2: {figure}: {message}\n"
     assert run(folder, "v_3").stderr.startswith("v_3: is no class or problem")
+    (folder / "v_2.json").write_text("{}")
+    assert run(folder, "v_2", "v_2.json").stderr == f"v_2: the answer has none of {', '.join(FIGURES)}\n"
 
 
 @pytest.mark.parametrize(

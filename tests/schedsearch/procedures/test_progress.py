@@ -118,7 +118,6 @@ def test_a_comparison_draws_a_bar_in_a_terminal_and_in_a_notebook(monkeypatch: p
 
 
 def test_a_problem_has_a_bar_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its placement has the ticks; the problem has none."""
     terminal = put_in_place(Terminal(), monkeypatch)
     schedsearch.search(Problem(schedsearch.v_shape(2), 2))
     assert "search: 00:0" in terminal.getvalue()
