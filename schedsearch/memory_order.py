@@ -12,7 +12,9 @@ there.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from placements import Block, Placement
@@ -50,17 +52,24 @@ def memory_edges(
                 units = transient + (run.block.host_memory if on_host else run.block.memory_on(device))
                 allocates += [run] * (units > 0)
                 releases += [(run, 0)] * (units < 0) + [(run, run.block.time)] * (transient != 0)
+            starts = [run.start for run in allocates] or [0]
+            by_stream: dict[str, list[tuple[int, Instance, int, int]]] = {}
+            for released, ticks in releases:
+                tick, rounds = released.start + ticks, range(1)
+                if period is not None:
+                    rounds = range((min(starts) - tick) // period, (max(starts) - tick) // period + 1)
+                by_stream.setdefault(released.block.stream, []).extend(
+                    (tick + k * (period or 0), released.instance, ticks, -k) for k in rounds
+                )
+            for waits in by_stream.values():
+                waits.sort()
             for run in allocates:
-                last: dict[str, tuple[int, Instance, int, int]] = {}
-                for released, ticks in releases:
-                    tick = released.start + ticks
-                    rounds = 0 if period is None else (run.start - tick) // period
-                    is_before = period is not None or tick <= run.start
-                    if is_before and (rounds or released.instance != run.instance):
-                        wait = tick + rounds * (period or 0), released.instance, ticks, -rounds
-                        last[released.block.stream] = max(last.get(released.block.stream, wait), wait)
-                for _, name, ticks, rounds in last.values():
-                    yield Edge(name, run.instance, ticks, rounds)
+                for waits in by_stream.values():
+                    place = bisect_right(waits, run.start, key=itemgetter(0))
+                    while place and waits[place - 1][1::2] == (run.instance, 0):
+                        place -= 1
+                    for _, name, ticks, k in waits[max(place - 1, 0) : place]:
+                        yield Edge(name, run.instance, ticks, k)
 
 
 def no_sooner(waits: Iterable[tuple[Instance, Instance, int]]) -> dict[Instance, set[Instance]]:

@@ -11,6 +11,7 @@ import os
 import re
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -117,11 +118,13 @@ class Torchrun(Processes):
         line = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         line += ["--nproc-per-node", str(num_devices)]
         line += ["--log-dir", str(options.results)]  # else it leaves a folder behind
-        with self._output.open("wb") as output:
+        self._alive, stdin = socket.socketpair()  # ends when no process has its other end any more
+        self._alive.shutdown(socket.SHUT_WR)
+        with self._output.open("wb") as output, stdin:
             self._agent = subprocess.Popen(
                 [*line, "-m", "runtime.launch", str(directory)],
                 env=_environment(options),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -140,13 +143,16 @@ class Torchrun(Processes):
         }
 
     def stop(self) -> None:
-        """End torchrun and with it the devices."""
+        """End torchrun and with it the devices; one that it just started ends itself, as it is an orphan."""
         self._agent.terminate()
         try:
             self._agent.wait(_STOP_S)
         except subprocess.TimeoutExpired:
             self._agent.kill()
             self._agent.wait()
+        with self._alive, suppress(TimeoutError):
+            self._alive.settimeout(_CLOSE.total_seconds())
+            self._alive.recv(1)
 
 
 class Forked(Processes):

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from placements import Placement
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.baselines.chosen_modes import attempts
 from schedsearch.baselines.interleaved import interleavings
 from schedsearch.core.budget import Budget
 from schedsearch.core.known import Known, Made, Start
@@ -30,6 +31,9 @@ _WORK_OF_GREEDY_BLOCK = 1.5e-4
 
 _WORK_OF_BLOCK = 1.5e-5
 """Units of work of a schedule made and validated, or simulated."""
+
+_WORK_OF_ATTEMPT = 3e-5
+"""Units of work per block of a hand-made schedule with modes."""
 
 _SECONDS_OF_BLOCK = 2.5e-5
 """Seconds that a block of a hand-made schedule takes on a slow machine: none is begun that would end late."""
@@ -78,7 +82,7 @@ class HandMade(_Supply):
             repeats = False
             for number in (4 * depth, 6 * depth):  # some repeat only after a long warmup
                 effort.require_s()
-                if not _has_time(placement, number, effort):
+                if not has_time(placement, number, effort):
                     return
                 for schedule in () if repeats else _made_by_hand(name, placement, number):
                     effort.require_s()
@@ -118,12 +122,20 @@ def hand_made(placement: Placement, number: int, effort: Effort) -> Iterator[Mad
         effort: Counts the work; no schedule is begun that would end after the time limit.
     """
     for name in _BY_HAND:
-        if not _has_time(placement, number, effort):
+        if not has_time(placement, number, effort):
             return
         for schedule in _made_by_hand(name, placement, number):
             effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
             with contextlib.suppress(InvalidScheduleError):  # it needs more memory
                 yield Made(validate(schedule), name)
+
+
+def hand_made_with_modes(placement: Placement, number: int, effort: Effort) -> Iterator[Schedule | None]:
+    """Yield each hand-made schedule of a placement with modes or streams, None where one does not fit."""
+    makers = {name: HAND_MADE[name] for name in _BY_HAND if name in HAND_MADE}
+    for _, schedule in attempts(placement, number, makers):
+        effort.spend(len(placement.blocks) * number * _WORK_OF_ATTEMPT)
+        yield schedule
 
 
 def turns(placement: Placement, number: int, effort: Effort) -> Iterator[Made]:
@@ -150,7 +162,8 @@ BEGINNINGS: dict[str, tuple[Callable[[Placement, int, Effort], Iterator[Made]], 
 """Makers of whole schedules by name, each with its share of work; most need less than this share."""
 
 
-def _has_time(placement: Placement, number: int, effort: Effort) -> bool:
+def has_time(placement: Placement, number: int, effort: Effort) -> bool:
+    """Return whether another schedule made by hand would end before the time limit."""
     return len(placement.blocks) * number * _SECONDS_OF_BLOCK < effort.left_s
 
 

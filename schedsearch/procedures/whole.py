@@ -9,37 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from itertools import islice
 
 from placements import Placement
-from schedsearch.baselines import HAND_MADE
-from schedsearch.baselines.chosen_modes import with_chosen_modes
+from placements.modes import Chosen
 from schedsearch.core.budget import Account, Budget
 from schedsearch.core.known import Made, OfSize
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import GIVEN
 from schedsearch.passes.lowered import Lowered
-from schedsearch.procedures.beginnings import BEGINNINGS
+from schedsearch.procedures.beginnings import BEGINNINGS, hand_made_with_modes, has_time
 from schedsearch.procedures.neighbourhoods.improvement import IMPROVEMENTS, QUERIES, Improvement
 from schedsearch.procedures.queries import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
-
-_WORK_OF_BLOCK = 3e-5
-"""Units of work per block of a hand-made schedule with modes."""
 
 _OF_SCHEDULES = frozenset({Objective.MEMORY, Objective.LATENCY})
 """Objectives before the period that a whole schedule keeps, too."""
 
 _MAX_BLOCKS = 2000
-"""Most blocks of a hand-made schedule with modes, and of a plain placement."""
+"""Most blocks of a plain placement, one micro-batch of which is several of a placement with modes."""
 
 _MAX_INSTANCES = 600
 """Most instances (blocks times micro-batches) of a repetend for new queries; larger ones take too long."""
 
 _PATIENCE = 12
 """Most repetends of the period in a row without a shorter schedule, after which sampling ends."""
+
+_SHARE_OF_MODES = 0.3
+"""Share of the work for whole schedules that goes to hand-made ones with modes."""
 
 _SHARE_OF_SAMPLES = 0.2
 """Share of the work for whole schedules that goes to sampled repetends."""
@@ -70,12 +70,20 @@ class WholeSearch:
         self._bound_of_all = self._goal.bound(placement, num_micro_batches)
         if not placement.is_plain:
             account.proved[objective] = self._bound_of_all  # not that of some modes
+        self._with_modes = hand_made_with_modes(placement.per_micro_batch, num_micro_batches, self.effort)
+        self._has_more_by_hand = not placement.is_plain and "hand_made" in uses
+        self._best_of_modes: Schedule | None = None  # of any modes, not only those of the plain placement
+        self._lowered: Lowered | None = None
         self._source: OfSize | None = None
-        self._unrolled_last: tuple[Repetend, Schedule] | None = None
+        self._unrolled_last: tuple[Repetend, int, Schedule] | None = None
         self._lower(Lowered(placement, ((),), placement) if placement.is_plain else None)
+        if given is not None and not placement.is_plain:
+            self._keep(given)
 
     def _lower(self, lowered: Lowered | None) -> None:
         """Begin anew on another plain placement; None if no plain placement exists."""
+        if self._lowered is not None and self._shortest is not None:
+            self._keep(self._lowered.schedule(self._shortest))
         self._lowered = lowered
         self.known: OfSize | None = None
         self.polished, self._closed = lowered is None, False
@@ -113,56 +121,101 @@ class WholeSearch:
     def begin_with(self, best: OfSize, is_searched: bool) -> None:
         """Take a better repetend; its other objectives are improved only if its size is searched."""
         self._source = best
-        if not self.placement.is_plain:
-            assert best.repetend is not None
-            whole, chosen = best.repetend.unroll(self.num_micro_batches), best.repetend.chosen or ((),)
-            is_own = self.num_micro_batches % len(chosen) == 0
-            chosen = chosen if is_own else whole.chosen
-            is_small = len(chosen) * len(self.placement.blocks) <= _MAX_BLOCKS
-            lowered = Lowered.of(self.placement, chosen) if is_small else None
-            if lowered is None:
-                self._lower(None)
-                return
+        if self.placement.is_plain:
+            self._begin(best, is_searched)
+            return
+        assert best.repetend is not None
+        chosen = best.repetend.chosen or ((),)
+        if self.num_micro_batches % len(chosen):
+            lowered = self._order_anew(best.repetend.unroll(self.num_micro_batches))
+        elif (lowered := self._lowered_to(chosen)) is not None:
             if self._lowered is None or self._lowered.chosen != chosen:
                 self._lower(lowered)
-            if is_own:
-                repetend = lowered.lowered_repetend(best.repetend)
-            else:  # one of all micro-batches, to be ordered anew
-                one = lowered.lowered_schedule(whole)
-                repetend = Repetend.from_first_starts(one.placement, 1, one.makespan, one.start_of)
-            is_searched = is_searched and is_own
-            plain = OfSize.without_search(repetend.placement, repetend.micro_batches)
-            limit = {name: ticks for name, ticks in best.limit.items() if name in _OF_SCHEDULES}
-            best = replace(plain, repetend=repetend, limit=limit)
-        self.known = best.with_limit(Objective.PERIOD)
+            self._begin(self._record(lowered.lowered_repetend(best.repetend)), is_searched)
+        if lowered is None:
+            self._lower(None)
+
+    def _begin(self, known: OfSize, is_searched: bool) -> None:
+        self.known = known.with_limit(Objective.PERIOD)
         self.polished = self._closed = not is_searched
-        self._bisection, self._has_span = Bisection(), Objective.SPAN in best.limit
+        self._bisection, self._has_span = Bisection(), Objective.SPAN in known.limit
+
+    def _lowered_to(self, chosen: tuple[Chosen, ...]) -> Lowered | None:
+        is_small = len(chosen) * len(self.placement.as_run(chosen[0]).blocks) <= _MAX_BLOCKS
+        return Lowered.of(self.placement, chosen) if is_small else None
+
+    def _order_anew(self, schedule: Schedule) -> Lowered | None:
+        """Begin with the modes of a schedule, all its micro-batches as one, if a plain placement has them."""
+        lowered = self._lowered_to(schedule.chosen or ((),) * self.num_micro_batches)
+        if lowered is not None:
+            self._lower(lowered)
+            one = lowered.lowered_schedule(schedule)
+            repetend = Repetend.from_first_starts(one.placement, 1, one.makespan, one.start_of)
+            self._begin(self._record(repetend), is_searched=False)
+        return lowered
+
+    def _record(self, repetend: Repetend) -> OfSize:
+        """Return the record of a repetend of the plain placement, with the limits of the whole one's."""
+        assert self._source is not None
+        limit = {name: ticks for name, ticks in self._source.limit.items() if name in _OF_SCHEDULES}
+        plain = OfSize.without_search(repetend.placement, repetend.micro_batches)
+        return replace(plain, repetend=repetend, limit=limit)
 
     def take(self, schedule: Schedule) -> None:
         """Take a schedule of another worker, without optimizer blocks, as the given one if it is shorter."""
-        if self._given is None or self._goal.value(schedule) < self._goal.value(self._given):
+        if not self.placement.is_plain:
+            self._keep(schedule)
+        elif self._given is None or self._goal.value(schedule) < self._goal.value(self._given):
             self._given = schedule
             if self._within is not None:
                 self._offer_given(self._within.per_micro_batch)
 
-    @cached_property
-    def _made_with_modes(self) -> list[Schedule]:
-        """The best hand-made schedule with modes chosen by simple rules, where there are modes; or none."""
-        schedules, placement = list[Schedule](), self.placement
-        number = len(placement.per_micro_batch.blocks) * self.num_micro_batches
-        if not placement.is_plain and number <= _MAX_BLOCKS and "hand_made" in self.uses:
-            made = with_chosen_modes(placement.per_micro_batch, self.num_micro_batches, HAND_MADE)
-            by_hand = [schedule for _, schedule in made]
-            self.effort.spend(len(by_hand) * number * _WORK_OF_BLOCK)
-            schedules += [min(by_hand, key=self._goal.value)] if by_hand else []
-        return schedules
+    def _take_with_modes(self, until: float) -> None:
+        """Take hand-made schedules with modes chosen by simple rules, up to the work."""
+        if not self._has_more_by_hand or self.effort.spent >= until:
+            return
+        with self._counted("hand_made"):
+            while self._has_more_by_hand and self.effort.spent < until:
+                INTERRUPTS.raise_if_seen()
+                if not has_time(self.placement, self.num_micro_batches, self.effort):
+                    return
+                made = [*islice(self._with_modes, 1)]
+                self._has_more_by_hand = bool(made)
+                for schedule in made:
+                    if schedule is not None and self._keep(schedule):
+                        self.account.tell(self.objective, self._value(), self._bound_of_all, "hand_made")
+
+    def _keep(self, schedule: Schedule) -> bool:
+        """Keep a schedule of any modes if it is the best; return whether it is."""
+        finished, best = self._finished(schedule), self._best_of_modes
+        is_best = best is None or self._goal.value(finished) < self._goal.value(best)
+        self._best_of_modes = finished if is_best else best
+        return is_best
+
+    def _finished(self, schedule: Schedule) -> Schedule:
+        """Return a schedule of the whole placement with its optimizer blocks, as good as its orders allow."""
+        return self._goal.settled(with_optimizer(self.placement, schedule))
+
+    def _take_modes_of_best(self) -> None:
+        """Go on with the best schedule of any modes, if it is better than those of the repetend's modes."""
+        best, shortest = self._best_of_modes, self._shortest
+        assert shortest is not None and self._source is not None
+        if best is None or self._goal.value(shortest) <= self._goal.value(best):
+            return
+        best = best.per_micro_batch
+        is_within = _is_valid(best.under(self._source.limited(self.placement).per_micro_batch))
+        if is_within and self._order_anew(best) is not None:
+            assert self.known is not None and self.known.repetend is not None
+            self._keep_within(self.known)
+            self._offer(Made(self._unroll(self.known.repetend), "hand_made"))
 
     def is_done(self, objectives: Sequence[Objective]) -> bool:
         """Return whether more time cannot improve these objectives, with the modes of the repetend."""
         if not objectives:
             return True
         if self._source is None or self._lowered is None:
-            return self._source is not None
+            has_more = self._has_more_by_hand and self.objective in objectives
+            return self._source is not None and not has_more
         if self.objective in objectives and self.proved:
             return self._closed
         return self.polished and (self.objective not in objectives or not self._may_shorten)
@@ -220,6 +273,7 @@ class WholeSearch:
             OutOfTimeError: The time limit is over.
             KeyboardInterrupt: There was a Ctrl-C; the shortest schedule until then is kept.
         """
+        self._take_with_modes(self.effort.share(until, _SHARE_OF_MODES))
         if not self._may_shorten:
             return
         known = self.known
@@ -240,6 +294,7 @@ class WholeSearch:
         while self._may_ask and self._in_vain < _PATIENCE and not (self.proved or samples.is_over):
             with self._counted(QUERIES):
                 self._sample(known, samples)
+        self._take_modes_of_best()
         best = self._shortest
         assert best is not None
         if self.proved or self.effort.spent >= until or not self.uses & IMPROVEMENTS:
@@ -280,12 +335,16 @@ class WholeSearch:
             self._in_vain = 0
 
     def take_hand_made(self, best: OfSize, seconds: float) -> None:
-        """Offer the hand-made schedules that the search has not tried yet, with some seconds more."""
+        """Offer the hand-made schedules that the search has not tried yet, with some seconds more.
+
+        With modes there are too many for that: their work is a tenth of the search's more.
+        """
         if self.known is None:
             self.begin_with(best, is_searched=False)
         if seconds:
             self.effort.deadline += seconds - min(self.effort.left_s, 0.0)
-        if self._may_shorten and self.known is not None:
+        self._take_with_modes(1.0 + 1.1 * self.effort.spent)
+        if self._may_shorten and self.known is not None and self.placement.is_plain:
             self._keep_within(self.known)
             for made in self._starts.get("hand_made", ()):
                 self._offer(made)
@@ -337,11 +396,15 @@ class WholeSearch:
     def _value(self) -> int:
         """Return the objective of the best schedule so far, in ticks; at first, of the unrolled repetend."""
         improved = None if self._improvement is None else self._improvement.best
-        values = [self._goal.value(schedule) for schedule in (self._shortest, improved) if schedule]
-        if not values:
-            assert self.known is not None and self.known.repetend is not None
-            values = [self._goal.value(self._settled(self._unroll(self.known.repetend)))]
-        return min(values)
+        schedules = [schedule for schedule in (self._shortest, improved, self._best_of_modes) if schedule]
+        return min(map(self._goal.value, schedules or [self._of_repetend()]))
+
+    def _of_repetend(self) -> Schedule:
+        """Return the repetend unrolled."""
+        if self.known is not None and self.known.repetend is not None:
+            return self._settled(self._unroll(self.known.repetend))
+        assert self._source is not None and self._source.repetend is not None
+        return self._finished(self._unroll(self._source.repetend, self.num_micro_batches))
 
     def _report(self, best: int, bound: int, move: str) -> None:
         self.account.tell(self.objective, best, bound if self._is_free else self._bound, move)
@@ -349,23 +412,22 @@ class WholeSearch:
     def best(self, known: OfSize) -> Schedule:
         """Return the shortest valid schedule found: the best repetend unrolled, shortened, or as given."""
         assert known.repetend is not None
-        is_plain = self.placement.is_plain
-        unroll = self._unroll if is_plain else lambda repetend: repetend.unroll(self.num_micro_batches)
-        schedules = [unroll(known.repetend)]
+        schedules = [self._unroll(known.repetend, self.num_micro_batches)]
         if self._shortest is not None and self._lowered is not None:
             schedules.append(self._lowered.schedule(self._shortest))
         if Objective.LATENCY not in known.limit:
-            schedules += [*self._made_with_modes, *([] if self._given is None else [self._given])]
-        settled = [self._goal.settled(with_optimizer(self.placement, schedule)) for schedule in schedules]
+            schedules += [schedule for schedule in (self._best_of_modes, self._given) if schedule is not None]
+        settled = [self._finished(schedule) for schedule in schedules]
         within = known.limited(self.placement)
         by_value = sorted(settled, key=self._goal.value)
         return validate(next(schedule for schedule in by_value if _is_valid(schedule.under(within))))
 
-    def _unroll(self, repetend: Repetend) -> Schedule:
+    def _unroll(self, repetend: Repetend, number: int | None = None) -> Schedule:
         """Unroll a repetend and keep the result for the next call, because it takes long on many devices."""
-        if self._unrolled_last is None or self._unrolled_last[0] is not repetend:
-            self._unrolled_last = repetend, repetend.unroll(self._number)
-        return self._unrolled_last[1]
+        number = self._number if number is None else number
+        if self._unrolled_last is None or self._unrolled_last[:2] != (repetend, number):
+            self._unrolled_last = repetend, number, repetend.unroll(number)
+        return self._unrolled_last[2]
 
 
 def _is_valid(schedule: Schedule) -> bool:

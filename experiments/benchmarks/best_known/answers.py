@@ -14,7 +14,7 @@ from experiments.benchmarks.instances.check import FIGURES, FOLDER, CheckError, 
 from placements import Placement, PlacementError
 from placements.forms.texts import write_bytes, write_text
 from placements.placement_file import placement_from_dict
-from schedsearch.device_span import first_starts, with_least_device_span
+from schedsearch.device_span import with_least_device_span
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 
@@ -42,36 +42,21 @@ def placement_of_problem(problem: Json) -> Placement:
         raise CheckError(f"problems/{problem['class']}/{problem['name']}.json: {error}") from None
 
 
-def orders_as_text(schedule: Schedule) -> list[str]:
-    """Return for each device its blocks in order: names, which count their micro-batches from 0 on.
-
-    Where a block is not of the micro-batch after that of the same block before, ``@`` and the number follow.
-
-    >>> from placements.shapes import v_shape
-    >>> from schedsearch.baselines import one_f_one_b
-    >>> orders_as_text(one_f_one_b(v_shape(2), 3))
-    ['F0 F0 B0 F0 B0 B0', 'F1 B1 F1 B1 F1 B1']
-    """
-    texts = []
-    for device in range(schedule.placement.num_devices):
-        following: dict[str, int] = {}
-        words = []
-        for name, n in schedule.order(device):
-            words.append(name if following.get(name, 0) == n else f"{name}@{n}")
-            following[name] = n + 1
-        texts.append(" ".join(words))
-    return texts
-
-
 def answers_from(candidate: Repetend | Schedule) -> Json:
     """Return a repetend or schedule as an answer file has it, by figure."""
     if isinstance(candidate, Schedule):
-        orders = orders_as_text(candidate)
-        begins = list(map(int, first_starts(with_least_device_span(candidate))))
-        return {"makespan": {"orders": orders}, "device_span": {"begins": begins, "orders": orders}}
-    numbers = range(candidate.micro_batches)
-    starts = {name: [int(candidate.first_starts[name, n]) for n in numbers] for name in candidate.start}
-    return {"period": {"micro_batches": len(numbers), "period": candidate.period, "first_starts": starts}}
+        schedules = {"makespan": candidate, "device_span": with_least_device_span(candidate)}
+        return {figure: {"starts": _by_block(schedule.start_of)} for figure, schedule in schedules.items()}
+    starts, size = _by_block(candidate.first_starts), candidate.micro_batches
+    return {"period": {"micro_batches": size, "period": candidate.period, "first_starts": starts}}
+
+
+def _by_block(starts: Mapping[tuple[str, int], int]) -> dict[str, list[int]]:
+    """Return for each block the starts of its micro-batches."""
+    blocks: dict[str, list[int]] = {}
+    for (name, _), ticks in sorted(starts.items()):
+        blocks.setdefault(name, []).append(int(ticks))
+    return blocks
 
 
 def keep(

@@ -7,7 +7,6 @@ the best known.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import lzma
 import sys
@@ -16,7 +15,6 @@ from collections.abc import Mapping
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
@@ -40,51 +38,7 @@ def read_json(path: Path) -> Any:
 
 def read_problems(folder: Path = FOLDER) -> dict[str, Json]:
     """Return the problems of a folder by name, in the order of classes and names."""
-    problems: dict[str, Json] = {}
-    for path in sorted((folder / "problems").glob("*/*.json")):
-        problem = read_json(path)
-        try:
-            fault = _fault(problem, path)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            fault = f"is not of the form in schema.json: {error!r}"
-        if fault:
-            raise CheckError(f"{path}: {fault}")
-        problems[problem["name"]] = problem
-    return problems
-
-
-def _fault(problem: Json, path: Path) -> str:
-    """Return how a problem breaks the rules; empty if it keeps them."""
-    if (problem["class"], problem["name"]) != (path.parent.name, path.stem):
-        return "class and name are not those of the folder and the file; give those"
-    if problem["held_out"] is not (hashlib.sha256(path.stem.encode()).digest()[0] % 3 == 0):
-        return f"held_out: the name decides it (SCHEMA.md); give {not problem['held_out']}"
-    devices = {*range(problem["num_devices"])}
-    if len(problem["memory"]) != len(devices):
-        return f"memory: give a limit for each of {len(devices)} devices"
-    after: dict[str, list[str]] = {}
-    net = [0 for _ in devices]
-    for block in problem["blocks"]:
-        where = f"blocks: {block['name']}: "
-        if block["name"] in after or block["time"] < 1 or not set() < {*block["devices"]} <= devices:
-            return where + f"give an unused name, a time of 1 tick or more, and devices below {len(devices)}"
-        if unknown := [name for name in block["after"] if name not in after]:
-            return where + f"after: no block before it is {unknown[0]!r}"
-        after[block["name"]] = block["after"]
-        for device in block["devices"]:
-            net[device] += block["memory"]
-    if any(net):
-        return f"memory: the blocks of a micro-batch hold {net} at their end; it must be 0 on each device"
-    wrong = [[a, b] for a, b, ticks in problem["transfer"] if a not in after[b] or ticks < 0]
-    return f"transfer: {wrong[0]} is not an input and its block" if wrong else ""
-
-
-def delays(problem: Json) -> list[tuple[str, str, int]]:
-    """Return triples: block, its input, least ticks from the input's start to the block's."""
-    time = {block["name"]: block["time"] for block in problem["blocks"]}
-    transfer = {(a, b): ticks for a, b, ticks in problem["transfer"]}
-    pairs = [(block["name"], name) for block in problem["blocks"] for name in block["after"]]
-    return [(block, name, time[name] + transfer.get((name, block), 0)) for block, name in pairs]
+    return {path.stem: read_json(path) for path in sorted((folder / "problems").glob("*/*.json"))}
 
 
 def lanes_of(block: Json) -> list[tuple[int, str]]:
@@ -101,59 +55,15 @@ def load_bound(problem: Json, figure: str) -> int:
     return max(ticks.values()) * (1 if figure == "period" else problem["num_micro_batches"])
 
 
-def starts_in_order(problem: Json, orders: list[str], begins: list[int]) -> Mapping[str, list[int]]:
-    """Start every block as early as its devices' orders and begins and its inputs allow."""
-    blocks = {block["name"]: block for block in problem["blocks"]}
-    numbers = range(problem["num_micro_batches"])
-    queues: dict[tuple[int, str], list[tuple[str, int]]] = defaultdict(list)
-    for device, text in enumerate(orders):
-        following: dict[str, int] = defaultdict(int)
-        seen = set()
-        for word in text.split():
-            name, _, number = word.partition("@")
-            n = int(number) if number else following[name]
-            following[name] = n + 1
-            seen.add((name, n))
-            queues[device, blocks[name].get("stream", "compute")].append((name, n))
-        here = {(name, n) for name, block in blocks.items() if device in block["devices"] for n in numbers}
-        if seen != here or len(text.split()) != len(here):
-            raise CheckError(f"device {device} does not run each of its blocks once for each micro-batch")
-    inputs: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    wakes = {name: lanes_of(block) for name, block in blocks.items()}
-    for name, earlier, ticks in delays(problem):
-        inputs[name].append((earlier, ticks))
-        wakes[earlier] = wakes[earlier] + lanes_of(blocks[name])
-    free = {lane: begins[lane[0]] for lane in queues}
-    place = dict.fromkeys(queues, 0)
-    starts = {name: [-1] * len(numbers) for name in blocks}
-    waiting = list(queues)
-    while waiting:
-        lane = waiting.pop()
-        if place[lane] == len(queues[lane]):
-            continue
-        name, n = queues[lane][place[lane]]
-        lanes = lanes_of(blocks[name])
-        is_first = all(queues[needed][place[needed]] == (name, n) for needed in lanes)
-        if is_first and all(starts[earlier][n] >= 0 for earlier, _ in inputs[name]):
-            arrivals = [starts[earlier][n] + ticks for earlier, ticks in inputs[name]]
-            starts[name][n] = max([free[needed] for needed in lanes] + arrivals)
-            for needed in lanes:
-                place[needed] += 1
-                free[needed] = starts[name][n] + blocks[name]["time"]
-            waiting += wakes[name]
-    for lane, queue in queues.items():
-        if place[lane] < len(queue):
-            name, n = queue[place[lane]]
-            raise CheckError(f"orders: {name} of micro-batch {n} and a block before it wait for each other")
-    return starts
-
-
 def check_schedule(problem: Json, starts: Mapping[str, list[int]]) -> None:
     """Check the inputs of blocks, the exclusive use of each device's streams, and memory over time.
 
     Starts are in ticks, for each micro-batch of each block.
     """
-    for name, earlier, ticks in delays(problem):
+    time = {block["name"]: block["time"] for block in problem["blocks"]}
+    transfer = {(a, b): ticks for a, b, ticks in problem["transfer"]}
+    for earlier, name in ((name, block["name"]) for block in problem["blocks"] for name in block["after"]):
+        ticks = time[earlier] + transfer.get((earlier, name), 0)
         for n, (start, before) in enumerate(zip(starts[name], starts[earlier], strict=True)):
             if start < before + ticks:
                 arrival = f"its input {earlier} arrives at {before + ticks}"
@@ -211,14 +121,7 @@ def _period(problem: Json, figure: str, answers: Json) -> Fraction:
 
 def _span(problem: Json, figure: str, answers: Json) -> Fraction:
     """Return the ticks from first start to last end: of all devices, or the most of a single one."""
-    answer, devices = answers[figure], range(problem["num_devices"])
-    if "starts" in answer:
-        starts = _complete(problem, answer["starts"], problem["num_micro_batches"])
-    else:
-        begins = answer.get("begins", [0 for _ in devices])
-        if [len(answer["orders"]), *map(type, begins)] != [len(devices), *(int for _ in devices)]:
-            raise CheckError(f"give each of {len(devices)} devices its orders, and its begin in whole ticks")
-        starts = starts_in_order(problem, answer["orders"], begins)
+    starts = _complete(problem, answers[figure]["starts"], problem["num_micro_batches"])
     check_schedule(problem, starts)
     ends: dict[int, list[int]] = defaultdict(list)
     for block in problem["blocks"]:
@@ -262,7 +165,7 @@ def table(problems: list[Json], best: Json) -> str:
         devices = sorted(problem["num_devices"] for problem in some)
         known = [[best[problem["name"]][figure] for problem in some] for figure in FIGURES]
         ratios = [[Fraction(row["value"]) / Fraction(row["bound"]) for row in rows_of] for rows_of in known]
-        gaps = [f"{100 * float(mean(of_figure) - 1):.2f} %" for of_figure in ratios]
+        gaps = [f"{100 * float(sum(of_figure) / len(some) - 1):.2f} %" for of_figure in ratios]
         proved = [of_figure.count(Fraction(1)) for of_figure in ratios[:2]]
         counts = [len(some), sum(problem["held_out"] for problem in some), f"{devices[0]} to {devices[-1]}"]
         rows.append([group, *counts, *proved, *gaps])
@@ -275,13 +178,13 @@ def main(names: list[str]) -> str:
     answer = Path(names.pop()) if len(names) == 2 and names[1].endswith(".json") else None
     some = [p for p in problems.values() if not names or {p["name"], p["class"]} & {*names}]
     sent = [] if names else sorted((FOLDER / "sent").glob("*.json"))
-    unknown = {*names} - {key for problem in some for key in (problem["name"], problem["class"])}
-    unknown |= {path.stem for path in sent} - problems.keys() | best.keys() ^ problems.keys()
-    if unknown:
+    classes = set() if answer else {p["class"] for p in problems.values()}
+    named = {*names, *(path.stem for path in sent)} - classes
+    if unknown := named - problems.keys() | best.keys() ^ problems.keys():
         raise CheckError(f"{min(unknown)}: is no class or problem, or is not in best_known.json")
     if answer:
         return compare(problems[names[0]], read_json(answer), best[names[0]])
-    stored = {group: answers_of(group) for group in dict.fromkeys(problem["class"] for problem in some)}
+    stored = {group: answers_of(group) for group in {problem["class"] for problem in some}}
     for problem in some:
         answers = stored[problem["class"]].get(problem["name"], {})
         compare(problem, answers, best[problem["name"]], is_stored=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 import schedsearch
-from experiments.benchmarks.inputs.made_placements import recomputing
-from placements.models.memory_levers import Offload, with_levers
-from placements.shapes import v_shape
+from experiments.benchmarks.inputs.made_placements import offloading, recomputing
+from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.metrics import peak_memory
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 
@@ -23,14 +25,27 @@ def test_each_stage_decides_for_itself_what_it_can_afford() -> None:
 
 
 def test_copies_to_the_host_are_put_beside_1f1b() -> None:
-    placement = with_levers(
-        v_shape(4, forward_time=4, backward_time=8, stage_memory=10).with_memory(30),
-        offload={f"F{stage}": [Offload(10, 4)] for stage in range(4)},
-        host_memory=100,
-    )
-    schedules = dict(with_chosen_modes(placement, 12, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
-    assert any("offload on the first" in name for name in schedules)
+    """Forwards that wait for a copy to free memory do not delay 1F1B, which would hold eight."""
+    placement = offloading(8, 6).with_memory(30)
+    schedules = dict(with_chosen_modes(placement, 32, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
+    assert schedules["one_f_one_b, offload on the first 5"].makespan == 31 * (2 + 4) + 8 * (2 + 4)
+    assert "one_f_one_b, all keep" not in schedules
     assert all(peak_memory(validate(schedule)).max() <= 30 for schedule in schedules.values())
+
+
+RECOMPUTE, OFFLOAD = recomputing(3).with_memory(20), offloading(4, 4).with_memory(20)
+
+
+@pytest.mark.parametrize("goal", ["period makespan", "makespan"])
+@pytest.mark.parametrize(("case", "size", "made", "most"), [(RECOMPUTE, 6, 56, 50), (OFFLOAD, 16, 126, 126)])
+def test_a_search_begins_with_modes_chosen_by_hand(
+    case: Placement, size: int, made: int, most: int, goal: str
+) -> None:
+    """It shortens the best made by hand where streams do not share memory; more work is never worse."""
+    assert min(schedule.makespan for _, schedule in with_chosen_modes(case, size, HAND_MADE)) == made
+    little, more = (search(case, size, objectives=goal.split(), work_limit=work) for work in (0.1, 2))
+    assert little.schedule is not None and more.schedule is not None
+    assert made >= little.schedule.makespan >= more.schedule.makespan <= most
 
 
 def test_a_comparison_of_stages_with_modes() -> None:
