@@ -54,7 +54,7 @@ class PlanQuestion:
     link_bandwidth_gb_s: float | None = option(
         None, "bandwidth between two GPUs of a node, in GB/s; null: the GPU's own"
     )
-    memory_gib: float | None = option(None, "memory of each GPU; null: its own", "GiB", above=0)
+    memory_gib: float | None = option(None, "memory of each GPU; null: its own", "GiB", above=0, max=4096)
     reserve_gib: float = option(4.0, "memory of each GPU that neither states nor activations use", "GiB")
     framework: str = option(
         "megatron", "what holds memory besides states and activations", choices=tuple(FRAMEWORKS)
@@ -104,7 +104,7 @@ class StrategyOptions:
     sequence_parallel: bool = option(
         True, "true: tensor-parallel GPUs share norms and dropout too (Megatron); false: without layouts"
     )
-    max_tensor_parallel: int | None = option(None, "largest degree of tp and ulysses; null: no limit")
+    max_tensor_parallel: int | None = option(None, "largest degree of tp and ulysses; null: no limit", min=1)
     expert_parallel: tuple[int, ...] = option(
         (1,), "degrees of expert parallelism to try; [1]: the degrees of the best layouts", min=1
     )
@@ -212,6 +212,9 @@ class PlanCommandOptions(PlanQuestion):
 def _read(config: DictConfig, record: type[PlanCommandOptions]) -> PlanCommandOptions:
     """Return the options, once the names of model and cluster are known to be right."""
     options = read_record(config, record)
+    given = vars(options) | {f"planner.{name}": value for name, value in vars(options.planner).items()}
+    if empty := [name for name, value in given.items() if value == ()]:
+        raise OptionError(f"{empty[0]}: is empty; give at least one entry")
     if options.profiles is None:
         from placements.cluster import read_cluster  # which help does not wait for
         from placements.models.zoo import read_model
