@@ -57,13 +57,13 @@ class PlanQuestion:
     memory_gib: float | None = option(None, "memory of each GPU; null: its own", "GiB", above=0, max=4096)
     reserve_gib: float = option(4.0, "memory of each GPU that neither states nor activations use", "GiB")
     framework: str = option(
-        "megatron", "what holds memory besides states and activations", choices=tuple(FRAMEWORKS)
+        "megatron", "framework, for its memory besides states and activations", choices=tuple(FRAMEWORKS)
     )
     machine: Verbatim | None = option(
         None, "file of measured rates of the GPU, JSON or CSV; null: the project's, where it has the GPU's"
     )
     calibrate: Verbatim | None = option(
-        None, "CSV of runs on the GPU, as for predict: one or two factors on modelled times; null: none"
+        None, "CSV of runs on the GPU, as for predict, that fix one or two factors of times; null: none"
     )
     model_flops_utilisation: float | None = option(
         None, "share of the GPU's peak that layers reach; null: as measured by shape, or else 0.5"
@@ -126,7 +126,7 @@ class StrategyOptions:
     workers: int = option(1, "processes that time layouts, and search schedules, side by side", min=1)
     rank: str = option(
         "schedule",
-        "plans by their searched schedule | by one made by hand (simulation)",
+        "rank plans by their searched schedule | by a schedule made by hand (simulation)",
         choices=("schedule", "simulation"),
     )
 
