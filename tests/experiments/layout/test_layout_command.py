@@ -68,6 +68,7 @@ def test_the_table_and_the_files_of_each_framework(ran, layers: Path, tmp_path: 
         (["num_chunks=[9]"], "num_chunks: 36 stages are more"),
         (["num_devices=99", "num_chunks=[1,2]"], "num_devices: 99 stages are more than the 14 pieces"),
         (["given=[none.txt]"], "none.txt: cannot be read; give a text file of"),
+        (["given=examples/train.sh"], "examples/train.sh: has 8 pipeline ranks, num_devices is 4; give the"),
         (["precision=fp8"], "precision: fp8 does not apply here: model is not given; leave it out"),
         (["model=llama3_8b"], "layers, model: give one of the two: a table of layers, or a model and its"),
     ],
