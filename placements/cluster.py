@@ -314,7 +314,7 @@ def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
     gpus, key = gpu_table(name)
     if key not in gpus or not re.fullmatch("0*[1-9][0-9]{0,5}", count):
         near = [part] if part in gpus else difflib.get_close_matches((key or part).lower(), gpus, n=1)
-        remedy = f"did you mean {near[0]}_{count if count.isdecimal() else 8}? " if near else ""
+        remedy = f"did you mean {near[0]}_{count if count.strip('0').isdecimal() else 8}? " if near else ""
         inside = "" if part == text else f" in {text!r}"
         fault = f"{part!r}{inside} is not a known GPU and a number, as in a100_8"
         others = "others have a file, as cluster=mine.json"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.compare.options import CompareOptions
-from experiments.config.options import OptionError, require, require_least, require_path
+from experiments.config.options import OptionError, require, require_path
 from experiments.search.options import SearchOptions
 from placements.stages.layout_stages import place_layout, stage_from_layers
 from placements.stages.stage_chain import PlacedStages, StageChain
@@ -79,10 +79,8 @@ def read_unequal(options: CompareOptions, stages: StageChain) -> UnequalModel | 
     chains = read_chains(stages, require_path("search.micro_batches", chosen.micro_batches), number, rules)
     replicas, limit = chosen.replicas, chosen.max_micro_batches
     if replicas is None:
-        remedy = "give search.replicas, or leave it out"
-        require(limit is None, "search.max_micro_batches", limit, "used", remedy)
+        require(limit is None, "search.max_micro_batches", limit, "used", "give search.replicas too")
         return UnequalModel(chains)
-    require_least("search.replicas", replicas, 1)
     return UnequalModel(chains, replicas, limit)
 
 

@@ -46,7 +46,7 @@ def task(options: CompareOptions) -> Result:
         )
     if not comparison.by_title and not comparison.interrupted:
         why = "; ".join(f"{row.schedule}: {row.note}" for row in comparison.rows)
-        raise OptionError(f"schedules: none fits ({why})")
+        raise OptionError(f"schedules: none fits ({why}); give more memory, or other schedules")
     files = files_of(comparison, Path(options.stages), costs)
     if options.export:
         schedules = {row.schedule: row.solution for row in comparison.rows if row.solution}

@@ -124,6 +124,6 @@ def help_text(command: str, given: Sequence[str] = ()) -> str:
 
 def _in_columns(option: str, meaning: str) -> str:
     """Return an option with its meaning beside it, continued below where the terminal is narrow."""
-    columns = max(shutil.get_terminal_size((1000, 24)).columns, len(option) + 30)
-    indent = " " * len(option)
+    columns = shutil.get_terminal_size((1000, 24)).columns
+    indent = " " * min(len(option), columns * 3 // 5)
     return textwrap.fill(option + meaning, columns, subsequent_indent=indent, break_on_hyphens=False).rstrip()

@@ -75,8 +75,8 @@ class OptionField(Field):
         return self.error(text) if re.match(r"[\w.]+: ", text) else super().mistake(text)
 
     def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:
-        """Return the entries of a list."""
-        return super().items(wanted, f"write [{self.value}]")
+        """Return the entries of a list; a single value is a list of one."""
+        return super().items(wanted) if isinstance(self.value, list | tuple | dict | None) else [self]
 
     def choice(self, known: Sequence[Any]) -> Any:
         """Return a value that is one of those known."""
@@ -114,11 +114,6 @@ def require(holds: bool, where: str, value: object, wanted: str, remedy: str = "
     if not holds:
         shown = f"{value:.15g}" if isinstance(value, float) else repr(value)
         raise OptionError(f"{where}: {shown} is not {wanted}" + (f"; {remedy}" if remedy else ""))
-
-
-def require_least(where: str, value: float | None, least: float) -> None:
-    """Reject an option that is below so much; None is no number."""
-    require(value is None or value >= least, where, value, f"at least {least:g}")
 
 
 def require_known(where: str, value: object, known: Iterable[str], wanted: str = "known") -> None:

@@ -134,4 +134,4 @@ def config_error(error: BaseException, command: str) -> str:
         end = next((i for i, line in enumerate(lines) if line.startswith("Config search path")), len(lines))
         choices = sorted(kinds_of(command, folder)) or lines[2:end]
         return f"{folder}={kind}: is not there; {did_you_mean(kind, choices)}"
-    return " ".join(lines)
+    return f"{' '.join(lines)}; --help says more"

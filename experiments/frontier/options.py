@@ -31,7 +31,7 @@ class EnergyOptions:
         None, "longest iteration, in ms (a straggler's T'); null: no slowdown", above=0
     )
     slowdown: float | None = option(
-        None, "instead of deadline_ms: deadline over the iteration time at the highest clocks", min=1
+        None, "instead of deadline_ms: deadline as a multiple of the time at the highest clocks", min=1
     )
     num_plans: int = option(
         100, "deadlines at which the frontier is rounded to real clocks", min=1, max=10_000

@@ -17,7 +17,7 @@ class LayoutCommandOptions:
         None, "CSV of a model's layers, log of Megatron-LM's timers, folder of schedsearch profile, or trace"
     )
     model: Verbatim | None = option(
-        None, "in the place of layers: a name or config.json as in schedsearch plan, priced on cluster"
+        None, "instead of layers: a name or config.json as in schedsearch plan, priced on cluster"
     )
     cluster: str | None = option(None, "with model: GPU and number, as h100_64; or a JSON file")
     tensor_parallel: int = option(1, "with model: GPUs that share each matrix", min=1)

@@ -44,8 +44,7 @@ def task(options: LayoutCommandOptions) -> Result:
         options.work_limit,
     )
     if (best := layouts.best) is None:
-        nearest = [row.note for row in layouts.rows if row.status != NOT_APPLICABLE]
-        raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in layouts.rows])))
+        raise OptionError(min(layouts.rows, key=lambda row: row.status == NOT_APPLICABLE).note)
     files: dict[str, object] = {"layers.csv": measured.to_csv()} if measured.assumptions else {}
     orders = {}
     source = options.layers or options.model
@@ -101,6 +100,8 @@ def _of_model(options: LayoutCommandOptions) -> tuple[ModelLayers, float, float]
     run = UniformRun(inputs.model, inputs.cluster, layout, inputs.costs.options, overlap=True)
     limit_gib = inputs.cluster.whole.memory_gib - PlanQuestion.reserve_gib
     layers, memory_mib, transfer_ms = layers_to_divide(run, limit_gib)
+    if memory_mib <= 0 and options.memory_mib is None:
+        raise OptionError("micro_batch_size: one backward is more than a GPU's memory; raise tensor_parallel")
     lines = (
         f"{layout_in_words(layout)}, batch {layout.batch}, on {in_words(inputs.cluster)}",
         f"{inputs.in_words}, without the optimizer's update",

@@ -54,16 +54,16 @@ class PlanQuestion:
     link_bandwidth_gb_s: float | None = option(
         None, "bandwidth between two GPUs of a node, in GB/s; null: the GPU's own"
     )
-    memory_gib: float | None = option(None, "memory of each GPU; null: its own", "GiB", above=0)
+    memory_gib: float | None = option(None, "memory of each GPU; null: its own", "GiB", above=0, max=4096)
     reserve_gib: float = option(4.0, "memory of each GPU that neither states nor activations use", "GiB")
     framework: str = option(
-        "megatron", "what holds memory besides states and activations", choices=tuple(FRAMEWORKS)
+        "megatron", "framework, for its memory besides states and activations", choices=tuple(FRAMEWORKS)
     )
     machine: Verbatim | None = option(
         None, "file of measured rates of the GPU, JSON or CSV; null: the project's, where it has the GPU's"
     )
     calibrate: Verbatim | None = option(
-        None, "CSV of runs on the GPU, as for predict: one or two factors on modelled times; null: none"
+        None, "CSV of runs on the GPU, as for predict, that fix one or two factors of times; null: none"
     )
     model_flops_utilisation: float | None = option(
         None, "share of the GPU's peak that layers reach; null: as measured by shape, or else 0.5"
@@ -104,7 +104,7 @@ class StrategyOptions:
     sequence_parallel: bool = option(
         True, "true: tensor-parallel GPUs share norms and dropout too (Megatron); false: without layouts"
     )
-    max_tensor_parallel: int | None = option(None, "largest degree of tp and ulysses; null: no limit")
+    max_tensor_parallel: int | None = option(None, "largest degree of tp and ulysses; null: no limit", min=1)
     expert_parallel: tuple[int, ...] = option(
         (1,), "degrees of expert parallelism to try; [1]: the degrees of the best layouts", min=1
     )
@@ -126,7 +126,7 @@ class StrategyOptions:
     workers: int = option(1, "processes that time layouts, and search schedules, side by side", min=1)
     rank: str = option(
         "schedule",
-        "plans by their searched schedule | by one made by hand (simulation)",
+        "rank plans by their searched schedule | by a schedule made by hand (simulation)",
         choices=("schedule", "simulation"),
     )
 
@@ -212,6 +212,9 @@ class PlanCommandOptions(PlanQuestion):
 def _read(config: DictConfig, record: type[PlanCommandOptions]) -> PlanCommandOptions:
     """Return the options, once the names of model and cluster are known to be right."""
     options = read_record(config, record)
+    given = vars(options) | {f"planner.{name}": value for name, value in vars(options.planner).items()}
+    if empty := [name for name, value in given.items() if value == ()]:
+        raise OptionError(f"{empty[0]}: is empty; give at least one entry")
     if options.profiles is None:
         from placements.cluster import read_cluster  # which help does not wait for
         from placements.models.zoo import read_model

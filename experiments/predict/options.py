@@ -18,7 +18,7 @@ class PredictOptions:
     )
     framework: str = option(
         "megatron",
-        "of tables of runs: what holds memory besides states and activations",
+        "of tables of runs: training framework, for its memory besides states and activations",
         choices=tuple(FRAMEWORKS),
     )
     calibrate: str | None = option(
@@ -26,7 +26,7 @@ class PredictOptions:
     )
     context_gib: float = option(
         4.71,
-        "memory of a process on its GPU besides tensors: CUDA's context, libraries, kernels",
+        "memory of a process on its GPU besides tensors (CUDA's context, libraries, kernels)",
         "GiB",
         min=0,
         max=10_000,

@@ -67,8 +67,8 @@ class Meaning:
 
     @property
     def with_unit(self) -> str:
-        """The text with the unit, as shown by ``--help``."""
-        return f"{self.text}, in {self.unit}" if self.unit else self.text
+        """The text with the unit before its first semicolon or at its end, as shown by ``--help``."""
+        return f"{self.text};".replace(";", f", in {self.unit};", 1)[:-1] if self.unit else self.text
 
     def wanted(self, kind: Any) -> str:
         """Return in words which values a field of a type may have."""

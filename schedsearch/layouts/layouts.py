@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from placements.forms.reading import in_file
 from placements.stages.layout_stages import PLACES, place_layout, rounded
 from placements.trainers.layers import ModelLayers
 from placements.trainers.layout import MTP, LayoutError, PipelineLayout, even_layout, layout_of_sizes
@@ -144,7 +145,7 @@ def layout(
             raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
     limits = SharedLimits(work_limit, searches=len(set(chunks)))
     setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms)
-    priced = {name: setting.given(pipeline) for name, pipeline in (given or {}).items()}
+    priced = {name: in_file(name, LayoutError)(setting.given)(own) for name, own in (given or {}).items()}
     rows = []
     with INTERRUPTS.answered() as ending:
         for number in dict.fromkeys(chunks):
@@ -178,8 +179,8 @@ class _Setting:
         limits.spend(answer.work)
         if answer.best is None:
             status, known = (DOES_NOT_FIT, "") if answer.is_proved else (NOT_FOUND, " that was found")
-            note = f"{self.memory_mib:g} holds no layout{known}; give more, or use num_chunks=1"
-            return replace(row, status=status, note=f"memory_mib: {note}")
+            note = f"memory_mib: no layout{known} fits in {self.memory_mib:g} MiB; give more, as 80GiB"
+            return replace(row, status=status, note=note + ", or use num_chunks=1" * (num_chunks > 1))
         firsts = np.array([*self._pieces, len(self.layers.parts)])
         parts = np.diff(firsts[np.cumsum((0, *answer.best))])
         row = self._priced(layout_of_sizes(self.num_devices, self.layers.parts, tuple(parts.tolist())), row)
@@ -195,9 +196,8 @@ class _Setting:
             LayoutError: It is of another model or number of devices, or has too few micro-batches.
         """
         pipeline, group = megatron
-        if pipeline.num_devices != self.num_devices:
-            numbers = f"{pipeline.num_devices} pipeline ranks, and num_devices is {self.num_devices}"
-            raise LayoutError(f"layout: has {numbers}; give the same")
+        if (count := pipeline.num_devices) != self.num_devices:
+            raise LayoutError(f"has {count} pipeline ranks, num_devices is {self.num_devices}; give the same")
         row = self._empty(pipeline.num_chunks)
         if row.note:
             raise LayoutError(row.note)

@@ -188,7 +188,7 @@ def why_no_layout(search: LayoutSearch, layouts: LayoutPlans) -> str:
     num_gpus = search.cluster.num_gpus
     if not layouts.estimates:
         none = f"no layout of {search.model.name} divides both {num_gpus} GPUs and the batch"
-        return f"cluster, batch: {none}; give another of the two, or other micro_batch_sizes"
+        return f"cluster, batch: {none}; give another of the two, or other micro_batch_sizes or num_stages"
     smallest = min(layouts.estimates, key=lambda estimate: estimate.gib)
     need = f"the smallest, {layout_in_words(smallest.layout)}, needs {smallest.gib:.1f} GiB"
     none = f"no layout fits {layouts.limit_gib:.1f} GiB of each of the {num_gpus} GPUs; {need}"

@@ -64,7 +64,7 @@ def perseus_frontier(
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
-        EnergyError: The unit is no time above 0 or too short, or the schedule is not valid.
+        EnergyError: The unit is not above 0, too short or too long, or the schedule is not valid.
     """
     problem = ClockProblem(schedule, profile.in_fastest_configs(), bound)
     pool = PlanPool(problem)
@@ -126,9 +126,7 @@ def energy_schedules(
         EnergyError: See `perseus_frontier`.
     """
     if not 0 < unit_ms < math.inf:
-        raise EnergyError(
-            f"unit_ms: {unit_ms:g} is not a time above 0; give milliseconds, such as {UNIT_MS:g}"
-        )
+        raise EnergyError(f"unit_ms: {unit_ms:g} is not a time above 0; give milliseconds, as {UNIT_MS:g}")
     if (longest_ms := problem.span_ms[1]) > MOST_UNITS * unit_ms:
         raise EnergyError(
             f"unit_ms: {unit_ms:g} is too short for an iteration of {longest_ms:.6g} ms; "
@@ -138,6 +136,8 @@ def energy_schedules(
     graph = replace(problem.graph, delay_ms=np.floor(problem.graph.delay_ms / unit_ms + _ALMOST))
     slowest = np.array([curves[name].time_ms[-1] for name in graph.runs])
     slowest_ms = np.array([problem.curves[name].time_ms[-1] for name in graph.runs])
+    if not slowest.any():
+        raise EnergyError(f"unit_ms: {unit_ms:g} exceeds every block; give at most {slowest_ms.max():.6g}")
     fastest = np.array([[curves[name].time_ms[0]] for name in graph.runs])
     longest, shortest = (round(float(graph.makespan(times)[0])) for times in (slowest[:, None], fastest))
     lengths = range(longest, shortest - 1, -1)

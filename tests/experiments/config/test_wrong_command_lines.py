@@ -20,11 +20,7 @@ from experiments.search.options import SearchCommandOptions
 V_SHAPE = "placement=v_shape"
 
 WRONG = [
-    (
-        "search",
-        [V_SHAPE, "search.objectives=period"],
-        "search.objectives: 'period' is not a list; write [period]",
-    ),
+    ("search", [V_SHAPE, "search.objectives={a: 1}"], "override search.objectives={a: 1}; --help says more"),
     (
         "search",
         [V_SHAPE, "placement.kind=v_shap"],

@@ -64,16 +64,17 @@ def test_the_table_and_the_files_of_each_framework(ran, layers: Path, tmp_path: 
     [
         (["layers=none.csv"], "none.csv: cannot be read (No such file or directory); give the path of a CSV"),
         (["num_chunks=[]"], "num_chunks: [] is not a whole number above 0; give one"),
-        (["memory_mib=1000"], "memory_mib: 1000 holds no layout; give more, or use num_chunks=1"),
+        (["memory_mib=1000"], "memory_mib: no layout fits in 1000 MiB; give more, as 80GiB"),
         (["num_chunks=[9]"], "num_chunks: 36 stages are more"),
         (["num_devices=99", "num_chunks=[1,2]"], "num_devices: 99 stages are more than the 14 pieces"),
         (["given=[none.txt]"], "none.txt: cannot be read; give a text file of"),
+        (["given=examples/train.sh"], "examples/train.sh: has 8 pipeline ranks, num_devices is 4; give the"),
         (["precision=fp8"], "precision: fp8 does not apply here: model is not given; leave it out"),
         (["model=llama3_8b"], "layers, model: give one of the two: a table of layers, or a model and its"),
     ],
 )
 def test_what_is_refused(overrides: list[str], message: str, layers: Path, tmp_path: Path) -> None:
-    usual = [f"layers={layers}", "num_devices=4", "num_micro_batches=8", "num_chunks=[1]"]
+    usual = [f"layers={layers}", "num_devices=4", "num_micro_batches=8", "num_chunks=1"]
     (tmp_path / "out").mkdir()
     assert refusal("layout", [*usual, *overrides], tmp_path / "out").startswith(message)
 

@@ -184,6 +184,7 @@ def test_the_rates_of_a_machine_are_taken(command: Any, refused: Any, tmp_path: 
         (["cluster=a40_16"], "node_bandwidth_gb_s: is not known between nodes of a40_16"),
         (["planner=hybrid"], "planner=hybrid: is not there; the options are bmw, default, pipedream, "),
         (["planner.method=bmw"], "planner.method: is not an option of the planner that is chosen; choose "),
+        (["planner.num_stages=[]"], "planner.num_stages: is empty; give at least one entry"),
         (["shapes=[m_shape]"], "shapes: is not an option of schedsearch plan; did you mean planner.shapes?"),
         (
             ["planner.sequence_parallel=false", "planner.uniform=true"],

@@ -64,7 +64,7 @@ def test_strange_profiles(name: str, points: list[tuple[int, float, float]]) -> 
     placement = m_shape(3)
     schedule = gpipe(placement, 3)
     profile = profile_of(5.0, **{block.name: points for block in placement.blocks})
-    check_plans(schedule, profile, compute_baselines([name], schedule, profile)[name])
+    check_plans(schedule, profile, compute_baselines([name], schedule, profile, points[0][1] / 20)[name])
 
 
 # EnvPipe
@@ -169,6 +169,7 @@ def test_perseus_meets_the_linear_program_in_whole_units(data: st.DataObject, un
         (0.0, r"^unit_ms: \S+ is not a time above 0; give milliseconds"),
         (math.nan, r"^unit_ms: \S+ is not a time above 0; give milliseconds"),
         (3e-5, r"^unit_ms: \S+ is too short for .*; give at least"),
+        (1e3, r"^unit_ms: 1000 exceeds every block; give at most"),
     ],
 )
 def test_refuses_what_is_wrong(unit_ms: float, message: str) -> None:
