@@ -197,7 +197,7 @@ class _Setting:
         pipeline, group = megatron
         if pipeline.num_devices != self.num_devices:
             numbers = f"{pipeline.num_devices} pipeline ranks, and num_devices is {self.num_devices}"
-            raise LayoutError(f"layout: has {numbers}; give the same")
+            raise LayoutError(f"layout: has {numbers}; give num_devices={pipeline.num_devices}")
         row = self._empty(pipeline.num_chunks)
         if row.note:
             raise LayoutError(row.note)

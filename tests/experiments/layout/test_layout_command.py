@@ -146,7 +146,7 @@ def test_a_layout_of_a_framework_is_a_placement(ran, layers: Path, tmp_path: Pat
     [
         (None, "placement.path: has no value; give one, as in placement.path=VALUE"),
         ("12 'Et*6|t*6'", "The last layer must be loss, but got LayerType.decoder; end"),
-        ("13 'Et*6|t*7L'", "layout: has 13 layers and 0 of MTP, and the file of layers 12 and 0; give both"),
+        ("13 'Et*6|t*7L'", "layout: has 13 layers and 0 of MTP, and the given layers 12 and 0; give both"),
     ],
 )
 def test_placements_that_are_refused(

@@ -146,7 +146,7 @@ def test_wrong_numbers_are_refused(numbers: tuple[int, int, int], message: str) 
 
 def test_layouts_of_another_model_are_refused() -> None:
     model = made_up_layers(4)
-    with raises_line(LayoutError, match="^layout: has 6 layers and 0 of MTP, and the file of layers 4 and 0"):
+    with raises_line(LayoutError, match="^layout: has 6 layers and 0 of MTP, and the given layers 4 and 0"):
         schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*3|t*3L", 2))})
     with pytest.raises(LayoutError, match="^layout: has 1 pipeline ranks, and num_devices is 2"):
         schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*4L", 1))})
