@@ -50,9 +50,7 @@ def task(options: LayoutCommandOptions) -> Result:
     orders = {}
     source = options.layers or options.model
     lines = [*_shown(layouts), *(f"{source}: {line}" for line in measured.assumptions)]
-    lines += [
-        f"{path}: only its layers of each stage count, not recomputation or sizes" for path in given
-    ]
+    lines += [f"{path}: only its layers of each stage count, not recomputation or sizes" for path in given]
     for row in layouts.rows:
         if row.pipeline is not None and row.schedule_found is not None:
             folder = f"{row.schedule}_{row.num_chunks}"
