@@ -35,7 +35,6 @@ def test_memory_is_in_the_unit_of_the_placement() -> None:
     for unit_mib, text in (
         (512.0, "3,072, 2,048 of 4,096, 2,560 MiB"),
         (0.5, "3, 2 of 4, 2 MiB"),
-        (1.0, "6, 4 of 8, 5 MiB"),
         (None, "6, 4 of 8, 5 units of the placement"),
     ):
         placement = replace(SCHEDULE.placement, memory_unit_mib=unit_mib)
