@@ -22,7 +22,7 @@ def drawings(solution: SearchStepResult, tuned: EnergyResult) -> dict[str, Drawi
     """Return the timeline by clock and by power, also at the highest clocks, memory and frontier."""
     maximum, planned = tuned.frontier.all_maximum, tuned.simulation
     highest = simulate_at_clocks(solution.schedule, tuned.profile, maximum.clock_mhz)
-    held = partial(memory.memory, solution.schedule, unit=solution.memory_unit, title="Memory held")
+    held = partial(memory.memory, solution.schedule, title="Memory held")
     return {
         "timeline": _timeline(solution, tuned, planned, tuned.plan),
         "power": _timeline(solution, tuned, planned, tuned.plan, "power at the planned clocks"),

@@ -95,7 +95,7 @@ def select_schedule(
     solution = replace(solution, schedule=chosen.schedule, result=result, selection=selection)
     save_schedule(chosen.schedule, result, options, problem, directory)
     if chosen.best is not chosen.judged[0]:
-        log.info("%s", describe(chosen.schedule, result, problem.memory_unit))
+        log.info("%s", describe(chosen.schedule, result))
     log.info("%s", describe_selection(selection))
     if chosen.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")

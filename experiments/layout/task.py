@@ -49,7 +49,7 @@ def task(options: LayoutCommandOptions) -> Result:
     orders = {}
     source = options.layers or options.model
     lines = [*_shown(layouts), *(f"{source}: {line}" for line in measured.assumptions)]
-    lines += [f"{path}: its division alone is read; all else is this command's" for path in given]
+    lines += [f"{path}: only its layers of each stage count, not recomputation or sizes" for path in given]
     for row in layouts.rows:
         if row.pipeline is not None and row.schedule_found is not None:
             folder = f"{row.schedule}_{row.num_chunks}"

@@ -18,7 +18,7 @@ def task(options: ReplanCommandOptions) -> Result:
     require_known("schedule", options.schedule, ["searched", *HAND_MADE])
     search = options.search
     if search.micro_batches is not None:
-        raise OptionError("search.micro_batches: replan knows no micro-batches that differ; leave it out")
+        raise OptionError("search.micro_batches: replan does not support unequal micro-batches; leave it out")
     before = None
     if search.begin_with is not None:
         read = read_found(require_path("search.begin_with", search.begin_with))

@@ -150,7 +150,7 @@ def run_result(
         after=[run],
         brought=brought,
     )
-    shown = dict(figures(solution.schedule, solution.result, solution.memory_unit))
+    shown = dict(figures(solution.schedule, solution.result))
     names = () if rows else ("period", "makespan", "bubble", "peak memory")
     energy = [f"{'energy':<12}{tuned.saved(tuned.plan)}"] if tuned else []
     return Result(

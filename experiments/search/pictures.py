@@ -31,5 +31,4 @@ def draw_timeline(step: SearchStepResult, path: Path) -> None:
 
 def draw_memory(step: SearchStepResult, path: Path) -> None:
     """Draw the memory that each device holds over time."""
-    schedule, unit = step.schedule, step.memory_unit
-    save_drawing(lambda axes: memory.memory(schedule, axes, unit=unit, title="Memory held"), path)
+    save_drawing(lambda axes: memory.memory(step.schedule, axes, title="Memory held"), path)

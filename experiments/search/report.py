@@ -13,7 +13,7 @@ from experiments.search.results import SearchStepResult
 from experiments.search.search_step import (
     beside_best_by_hand,
     in_ms,
-    listed,
+    memories,
     micro_batches_in_words,
     peak,
     schedule_facts,
@@ -55,7 +55,7 @@ def schedule_page(
     data = PageData({title: step.schedule}, step.memory_unit, plans, step.progress)
     proved = step.searched.proved if step.searched else "made by hand"
     if step.by_hand:
-        proved += f". It takes {beside_best_by_hand(step.schedule, step.by_hand, step.memory_unit)}"
+        proved += f". It takes {beside_best_by_hand(step.schedule, step.by_hand)}"
     number = micro_batches_in_words(step.placement, step.schedule.num_micro_batches)
     facts = _schedule_facts(step)
     sections = Section("Timeline", panel="timeline"), Section("Schedule", facts)
@@ -77,7 +77,7 @@ def _search_section(step: SearchStepResult) -> Section:
     from experiments.search.pictures import draw_placement  # loads matplotlib
 
     placement, schedule, result = step.placement, step.schedule, step.searched
-    memory = f"{listed(placement.memory)} {step.memory_unit or 'units'}" if placement.memory else "none"
+    memory = memories(placement, placement.memory) if placement.memory else "none"
     facts = [
         Fact("Placement", placement.name, f"{placement.num_devices} devices, {len(placement.blocks)} blocks"),
         Fact("Number", micro_batches_in_words(placement, schedule.num_micro_batches)),
@@ -85,7 +85,7 @@ def _search_section(step: SearchStepResult) -> Section:
         *(_course(step, result) if result else ()),
     ]
     for name, best in [*step.by_hand.items()][:1]:
-        note = f"{peak(best, step.memory_unit)}; best of {len(step.by_hand)} that fit"
+        note = f"{peak(best)}; best of {len(step.by_hand)} that fit"
         facts.append(Fact("Best by hand", f"{name}, {in_ms(best.placement, best.makespan)}", note))
     origin, why = "searched" if result else "made by hand", ""
     if step.selection:
@@ -129,5 +129,5 @@ def file_facts(directory: Path, written: Collection[str] = ()) -> tuple[Fact, ..
 
 def _schedule_facts(step: SearchStepResult) -> tuple[Fact, ...]:
     """Return the facts of the schedule, as in the terminal."""
-    facts = schedule_facts(step.schedule, step.result, step.memory_unit)
+    facts = schedule_facts(step.schedule, step.result)
     return tuple(replace(fact, label=fact.label.capitalize()) for fact in facts)

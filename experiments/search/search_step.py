@@ -73,7 +73,7 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
     Raises:
         OptionError: The placement does not have the form to export, or a scenario is wrong.
     """
-    placement, costs, unit = problem.placement, problem.costs, problem.memory_unit
+    placement, costs = problem.placement, problem.costs
     check_search_export(options, problem)
     scenarios = read_scenarios(options, placement)
     limits = SharedLimits.of(vars(options.search), searches=2)
@@ -94,7 +94,7 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
         files["galvatron_config.json"] = galvatron_fields(problem.built.planned)
     made = {} if result is None else made_by_hand(problem, schedule.num_micro_batches)
     solution = SearchStepResult(
-        *(placement, problem.profile, schedule, result, costs, unit),
+        *(placement, problem.profile, schedule, result, costs, problem.memory_unit),
         progress=progress,
         by_hand=made,
         options=options.search,
@@ -103,7 +103,7 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
         rows = {"searched" if result else "by hand": schedule, **dict([*made.items()][:1])}
         files["trace.json"] = partial(write_perfetto, rows=rows, keys=costs.to_dict())
     for_trainers, lines = trainer_files(options, problem, schedule)
-    sentences = [str(costs), describe(schedule, result, unit), *beside_hand_made(schedule, made, unit)]
+    sentences = [str(costs), describe(schedule, result), *beside_hand_made(schedule, made)]
     return solution, Result(
         figures=solution.figures,
         tables=tables,
@@ -160,15 +160,13 @@ def save_schedule(
     Result(files=files | trainer_files(options, problem, schedule)[0]).write(directory)
 
 
-def describe(schedule: Schedule, result: Answer | None, memory_unit: str) -> str:
+def describe(schedule: Schedule, result: Answer | None) -> str:
     """Return the schedule as a picture that fits the terminal, and its figures, a line each."""
     columns = shutil.get_terminal_size((100, 24)).columns
     placement, repetend = schedule.placement, result.repetend if result else None
     title = f"{placement.name}, {micro_batches_in_words(placement, schedule.num_micro_batches)}"
     grid = fitted(schedule, columns, repetend)
-    return "\n".join(
-        [title, grid, *(f"{name:<12}{text}" for name, text in figures(schedule, result, memory_unit))]
-    )
+    return "\n".join([title, grid, *(f"{name:<12}{text}" for name, text in figures(schedule, result))])
 
 
 def made_by_hand(problem: SearchProblem, number: int) -> dict[str, Schedule]:
@@ -185,36 +183,36 @@ def made_by_hand(problem: SearchProblem, number: int) -> dict[str, Schedule]:
     return dict(sorted(fitting, key=lambda named: quality(named[1])))
 
 
-def beside_hand_made(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> Iterator[str]:
+def beside_hand_made(schedule: Schedule, made: Mapping[str, Schedule]) -> Iterator[str]:
     """Yield the lines of a table of a schedule and those made by hand, and how it stands to the best."""
     if not made:
         return
     table = [["beside those by hand", "makespan", "bubble", "peak memory"]]
     for name, row in [("this one", schedule), *list(made.items())[:_MAX_BY_HAND]]:
-        memory = f"{int(peak_memory(row).max()):,} {unit}".strip()
+        memory = peak(row).removesuffix(" units of the placement")
         table.append([name, in_ms(row.placement, row.makespan), f"{bubble_rate(row):.1%}", memory])
     yield from text_columns(table)
-    yield f"the schedule takes {beside_best_by_hand(schedule, made, unit)}"
+    yield f"the schedule takes {beside_best_by_hand(schedule, made)}"
 
 
 _MAX_BY_HAND = 10
 """Schedules by hand in the table, the best ones."""
 
 
-def beside_best_by_hand(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> str:
+def beside_best_by_hand(schedule: Schedule, made: Mapping[str, Schedule]) -> str:
     """Return how a schedule stands to the best of those made by hand, with the memory that this one needs."""
     name, best = next(iter(made.items()))
-    needs = f"{in_ms(best.placement, best.makespan)} and {peak(best, unit)}"
+    needs = f"{in_ms(best.placement, best.makespan)} and {peak(best)}"
     return f"{compared(schedule.makespan, best.makespan)} {name}, the best by hand that fits ({needs})"
 
 
-def figures(schedule: Schedule, result: Answer | None, memory_unit: str) -> Iterator[tuple[str, str]]:
+def figures(schedule: Schedule, result: Answer | None) -> Iterator[tuple[str, str]]:
     """Yield name and value of each figure of a schedule as text, with its proof."""
-    for fact in schedule_facts(schedule, result, memory_unit):
+    for fact in schedule_facts(schedule, result):
         yield fact.label, fact.value + (f": {fact.note}" if fact.note else "")
 
 
-def schedule_facts(schedule: Schedule, result: Answer | None, memory_unit: str) -> Iterator[Fact]:
+def schedule_facts(schedule: Schedule, result: Answer | None) -> Iterator[Fact]:
     """Yield the facts of a schedule, for a terminal and a page."""
     placement, repetend = schedule.placement, result.repetend if result else None
     word = micro_batch_word(placement)
@@ -242,9 +240,9 @@ def schedule_facts(schedule: Schedule, result: Answer | None, memory_unit: str) 
     yield Fact("bubble", f"{bubble_rate(schedule):.1%} of makespan times devices")
     if not all(decision.is_of_micro_batches for decision in placement.decisions):
         yield Fact("modes", _modes_in_words(schedule))
-    yield Fact("peak memory", _peaks(peak_memory(schedule).tolist(), placement.memory, memory_unit))
+    yield Fact("peak memory", memories(placement, peak_memory(schedule).tolist(), placement.memory))
     if any(hosts := peak_host_memory(schedule).tolist()):
-        yield Fact("host memory", _peaks(hosts, placement.host_memory, memory_unit))
+        yield Fact("host memory", memories(placement, hosts, placement.host_memory))
     if result is not None:
         yield Fact("search", f"{result.seconds:.2f} s")
         if result.is_cut:
@@ -291,16 +289,16 @@ def _modes_in_words(schedule: Schedule) -> str:
     return f"{chosen}, for {len(decisions)} {word} in each of {len(schedule.chosen)} micro-batches"
 
 
-def _peaks(peaks: Sequence[int], capacity: Sequence[int] | None, unit: str) -> str:
-    """Return the most that each device holds, and how much it may."""
-    unit = unit or "units of the placement"
-    most = f" of {listed(capacity)}" if capacity else ""
-    return f"{listed(peaks)}{most} {unit}"
+def memories(placement: Placement, peaks: Sequence[int], capacity: Sequence[int] | None = None) -> str:
+    """Return memory of each device and its capacity as text, in whole MiB if the unit is known."""
+    mib = placement.memory_unit_mib
+    held, most = (listed([round(units * (mib or 1)) for units in row or (0,)]) for row in (peaks, capacity))
+    return f"{held}{f' of {most}' * bool(capacity)} {'MiB' if mib else 'units of the placement'}"
 
 
-def peak(schedule: Schedule, unit: str) -> str:
+def peak(schedule: Schedule) -> str:
     """Return the peak memory of the fullest device with its unit."""
-    return f"{int(peak_memory(schedule).max()):,} {unit or 'units of the placement'}"
+    return memories(schedule.placement, [int(peak_memory(schedule).max())])
 
 
 def listed(units: Sequence[int]) -> str:

@@ -36,7 +36,7 @@ def place_layout(
         LayoutError: The layout is of another model.
     """
     if layout.parts != layers.parts:
-        fault = f"has {layout.num_layers} layers and {layout.num_mtp} of MTP, and the file of layers"
+        fault = f"has {layout.num_layers} layers and {layout.num_mtp} of MTP, and the given layers"
         remedy = "give both of the same model"
         raise LayoutError(f"layout: {fault} {layers.num_layers} and {layers.num_mtp}; {remedy}")
     ends = pairwise(accumulate(layout.sizes, initial=0))

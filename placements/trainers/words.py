@@ -168,7 +168,7 @@ def known(name: str, word: str) -> str:
     """Return a value of an argument.
 
     Raises:
-        LayoutError: Only a run of the script can tell it.
+        LayoutError: The value depends on a run of the script.
     """
     if "$" in word or "`" in word:
         raise LayoutError(f"{name}: {_line(word)} is not known before a run; write the value itself")

@@ -51,7 +51,7 @@ class NvmlGpu:
         self._ask("control the clock", "nvmlDeviceSetGpuLockedClocks", clock_mhz, clock_mhz)
 
     def unlock(self) -> None:
-        """Give the choice of the clock back to the driver; needs the same right as locking."""
+        """Let the driver choose the clock again; needs the same permission as locking."""
         self._ask("control the clock", "nvmlDeviceResetGpuLockedClocks")
 
     def clocks_mhz(self) -> list[int]:

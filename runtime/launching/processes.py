@@ -124,7 +124,7 @@ class Torchrun(Processes):
             self._agent = subprocess.Popen(
                 [*line, "-m", "runtime.launch", str(directory)],
                 env=_environment(options),
-                stdin=stdin,
+                stdin=stdin.fileno(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -145,11 +145,10 @@ class Torchrun(Processes):
     def stop(self) -> None:
         """End torchrun and with it the devices; one that it just started ends itself, as it is an orphan."""
         self._agent.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._agent.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._agent.kill()
-            self._agent.wait()
+        self._agent.kill()
+        self._agent.wait()
         with self._alive, suppress(TimeoutError):
             self._alive.settimeout(_CLOSE.total_seconds())
             self._alive.recv(1)

@@ -107,7 +107,7 @@ class Body:
                 )
 
     def _name_parameters(self, keeps_names: bool) -> None:
-        """Name every parameter as it says itself, or by the first block that has it."""
+        """Name every parameter by its name in its module, with its first block before it if names repeat."""
         first: dict[int, tuple[str, str]] = {}
         for block, module in self.modules.items():
             for local, value in module.named_parameters():

@@ -238,9 +238,9 @@ def _plan(graph: _Graph, root_number: int, nodes: Sequence[Node]) -> _Plan:
 def _parts(
     nexts: Sequence[set[int]], rest: Mapping[int, set[int]], early: Collection[int]
 ) -> list[tuple[set[int], set[int]]]:
-    """Return (steps at which it begins, steps that it runs beside the first half) of each run.
+    """Return the runs of the second half, each as (first steps, all steps not run in the first half).
 
-    Beginnings that lead to the same steps are one run, and so are all that are early.
+    First steps that reach a common step share a run, and so do all early ones.
     """
     parts: list[tuple[set[int], set[int]]] = []
     if early:
@@ -255,7 +255,7 @@ def _parts(
 
 
 def _reached(steps: Iterable[int], nexts: Sequence[set[int]]) -> set[int]:
-    """Return these steps and all that one comes to from them."""
+    """Return these steps and all reachable from them."""
     reached = set(steps)
     queue = list(reached)
     while queue:

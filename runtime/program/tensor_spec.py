@@ -48,7 +48,7 @@ class TensorSpec(NamedTuple):
         return any(size < 0 for size in self.shape)
 
     def fits(self, dtype: object, shape: Iterable[int]) -> bool:
-        """Tell whether a tensor of some number of tokens has this form."""
+        """Return whether a tensor, of any number of tokens, has this form."""
         other = TensorSpec.of(dtype, shape)
         return (self.dtype, len(self.shape)) == (other.dtype, len(other.shape)) and all(
             mine == size or (mine < 0 and size % mine == 0)

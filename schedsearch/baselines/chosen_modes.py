@@ -59,7 +59,7 @@ def attempts(
                 continue
             orders.add(base.lane_orders)
             for how, chosen in _plans(placement, base):
-                yield f"{name}, {how}", _in_modes(make, placement, number, chosen, base)
+                yield f"{name}, {how}", _made(make, placement, number, chosen, base)
     elif not placement.decisions and (computing := computing_blocks(placement)) is not None:
         for name, make in {**makers, stp.__name__: stp}.items():
             base = _attempt(make, computing, number)
@@ -74,9 +74,7 @@ def _attempt(make: Callable[..., Schedule], *args: Any) -> Schedule | None:
         return None
 
 
-def _in_modes(
-    make: Maker, placement: Placement, number: int, chosen: Chosen, base: Schedule
-) -> Schedule | None:
+def _made(make: Maker, placement: Placement, number: int, chosen: Chosen, base: Schedule) -> Schedule | None:
     """Return the schedule of a maker in given modes if it fits; with copies, in the base's orders."""
     as_run = placement.as_run(chosen)
     if as_run.is_plain:
@@ -183,9 +181,7 @@ def _plans(placement: Placement, base: Schedule) -> Iterator[tuple[str, Chosen]]
 def _by_stage(placement: Placement, base: Schedule) -> Chosen | None:
     """Return for each device the quickest modes with which its order of blocks fits its memory."""
     chosen = list(_without_copies(placement))
-    if placement.free_memory is None:
-        return tuple(chosen)
-    for device, room in enumerate(placement.free_memory):
+    for device, room in enumerate(placement.free_memory or ()):
         on_device = {block.name for block in placement.on(device)}
         here = [i for i, decision in enumerate(placement.decisions) if on_device & set(decision.blocks)]
         fits = []

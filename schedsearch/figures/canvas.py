@@ -32,8 +32,8 @@ DOTS_PER_INCH = 130
 _DOTS_OF_VECTORS, _DOTS_OF_IMAGES = 72.0, 300
 """Dots per inch of vector graphics, which is matplotlib's, whatever is asked for, and of images in them."""
 
-_INCHES_BESIDES, _INCHES_OF_ROW = 0.75, 0.25
-"""Height of a column's figure: of its axis and legend, and of each device."""
+_INCHES_BESIDES = 0.75
+"""Height of the axis and the legend in a column's figure."""
 
 _MAX_INCHES = 150.0
 """Height of all rows together; PNGs are at most 65536 pixels high, and take memory for each of them."""
@@ -174,7 +174,7 @@ def panels_in(
     with mpl.rc_context(style(figure)):
         grid = figure.subplots(math.ceil(len(titles) / columns), columns, squeeze=False, **how)
         for axes, title in zip(grid.flat, titles, strict=False):
-            axes.set_title(title, loc="left")
+            axes.set_title(title, loc="left", wrap=True)
             if grid_along is not None:
                 draw_grid(axes, grid_along)
         for axes in grid.flat[len(titles) :]:
@@ -288,14 +288,14 @@ def rows_inches(num_rows: int, row_inches: float) -> float:
     return min(row_inches * num_rows, _MAX_INCHES)
 
 
-def label_rows(axes: Axes, names: Sequence[str]) -> None:
+def label_rows(axes: Axes, names: Sequence[str], row_inches: float = 0.25) -> None:
     """Label the rows, the first on top; a column's figure becomes as high as they need.
 
     A name is a device's number, followed by " host" or its stream where a device has such rows.
     """
     figure, num_rows = axes.figure.figure, len(names)
     if is_narrow(figure) and len(figure.axes) <= 2:  # the rows, and the bar of their colours
-        figure.set_figheight(_INCHES_BESIDES + rows_inches(num_rows, _INCHES_OF_ROW))
+        figure.set_figheight(_INCHES_BESIDES + rows_inches(num_rows, row_inches))
     axes.set_ylim(num_rows - 0.45, -0.55)
     axes.set_yticks(range(num_rows), [f"device {name}" for name in names])
     axes.tick_params(axis="y", length=0)

@@ -34,7 +34,6 @@ def memory(
     *,
     start_ms: Mapping[Instance, float] | None = None,
     end_ms: float | None = None,
-    unit: str = "",
     title: str = "",
 ) -> Axes:
     """Draw the memory of each device over time as steps, one row per device, with its capacity as a line.
@@ -48,16 +47,16 @@ def memory(
         target: Axes to draw on; None for a new figure's axes.
         start_ms: Start of each (block, micro-batch); None for the schedule's.
         end_ms: End of the iteration; None for the schedule's.
-        unit: Unit of `Block.memory`.
         title: Text above the axes.
     """
     placement, rows = schedule.placement, list(_rows(schedule))
-    tick_ms = placement.tick_ms
+    tick_ms, unit_mib = placement.tick_ms, placement.memory_unit_mib or 1.0
+    unit = "MiB" if placement.memory_unit_mib else "units"
     with drawing_on(target, (17.0, 1.5 + rows_inches(len(rows), 0.8))) as axes:
         end_ms = schedule.makespan * tick_ms if end_ms is None else end_ms
         at_ms = start_ms or {key: tick * tick_ms for key, tick in schedule.start_of.items()}
         axes.set_xlim(0.0, end_ms)
-        top = max(1, *(row.peak for row in rows), *(placement.memory or ()))
+        top = max(unit_mib, *(row.peak for row in rows), unit_mib * max(placement.memory or (0,)))
         num_steps = sum(len(block.devices) for block in placement.blocks) * schedule.num_micro_batches
         draw_as_image(axes, 2 * num_steps)
         is_needed = not placement.is_plain and any(
@@ -65,11 +64,12 @@ def memory(
         )
         for number, row in enumerate(rows):
             if is_needed and row.is_device:
-                _draw_needed(axes, number, schedule, row.device, top)
+                _draw_needed(axes, number, schedule, row.device, top / unit_mib)
             starts = [at_ms[key] for key in schedule.order(row.device)]
             _draw_memory(axes, number, row, [0.0, *starts, end_ms], unit, top)
-        axes.set_ylabel(f"memory, each row\n0 to {top:,} {unit or 'units'}")
-        label_rows(axes, [f"{row.device}" + " host" * (not row.is_device) for row in rows])
+        axes.set_ylabel(f"memory, each row\n0 to {top:,.0f} {unit}", loc="top")
+        names = [f"{row.device}" + " host" * (not row.is_device) for row in rows]
+        label_rows(axes, names, 0.35)  # two lines of text
         label_time(axes)
         handles: list[Patch | Line2D] = [Patch(facecolor=_HELD, alpha=0.5, label="memory held")]
         if is_needed:
@@ -85,27 +85,27 @@ class _Row(NamedTuple):
 
     device: int
     is_device: bool
-    levels: list[int]
-    peak: int
-    capacity: int | None
+    levels: list[float]
+    peak: float
+    capacity: float | None
 
 
 def _rows(schedule: Schedule) -> Iterator[_Row]:
-    """Yield the memories in the order in which they are drawn."""
-    placement = schedule.placement
+    """Yield the memories in the order in which they are drawn, in MiB if the unit is known."""
+    placement, mib = schedule.placement, schedule.placement.memory_unit_mib or 1.0
     on_devices, on_hosts = peak_memory(schedule).tolist(), peak_host_memory(schedule).tolist()
     for device in range(placement.num_devices):
         held = [placement.static[device], *memory_over_time(schedule, device)[1].tolist()]
-        capacity = None if placement.memory is None else placement.memory[device]
-        yield _Row(device, True, held, on_devices[device], capacity)
+        capacity = None if placement.memory is None else placement.memory[device] * mib
+        yield _Row(device, True, [units * mib for units in held], on_devices[device] * mib, capacity)
         if on_hosts[device]:
             held = [0, *memory_over_time(schedule, device, on_host=True)[1].tolist()]
-            capacity = None if placement.host_memory is None else placement.host_memory[device]
-            yield _Row(device, False, held, on_hosts[device], capacity)
+            capacity = None if placement.host_memory is None else placement.host_memory[device] * mib
+            yield _Row(device, False, [units * mib for units in held], on_hosts[device] * mib, capacity)
 
 
-def _draw_memory(axes: Axes, number: int, row: _Row, times: Sequence[float], unit: str, top: int) -> None:
-    """Draw a memory as a row whose height stands for `top` units, from the first of some times to the last.
+def _draw_memory(axes: Axes, number: int, row: _Row, times: Sequence[float], unit: str, top: float) -> None:
+    """Draw a memory as a row whose height stands for `top`, from the first of some times to the last.
 
     A capacity above that has no line.
     """
@@ -116,16 +116,16 @@ def _draw_memory(axes: Axes, number: int, row: _Row, times: Sequence[float], uni
     levels = floor - ROW_HEIGHT * np.array([*row.levels, row.levels[-1]])[is_last] / top
     axes.fill_between(ends, levels, floor, step="post", color=_HELD, alpha=0.35, linewidth=0)
     axes.step(ends, levels, where="post", color=_HELD, linewidth=1.2, zorder=1.1)
-    text = f"peak {row.peak:,} {unit}".rstrip()
+    text = f"peak {row.peak:,.0f} {unit}"
     if row.capacity is not None:
-        text += f"\nof {row.capacity:,}" + (f" ({row.peak / row.capacity:.0%})" if row.capacity else "")
+        text += f"\nof {row.capacity:,.0f}" + (f" ({row.peak / row.capacity:.0%})" if row.capacity else "")
         if row.capacity <= top:
             axes.axhline(floor - ROW_HEIGHT * row.capacity / top, **_CAPACITY_LINE)
     how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
     axes.text(1.006, number, text, fontsize=small_points(axes.figure.figure), **how)
 
 
-def _draw_needed(axes: Axes, number: int, schedule: Schedule, device: int, top: int) -> None:
+def _draw_needed(axes: Axes, number: int, schedule: Schedule, device: int, top: float) -> None:
     """Draw the transient memory of a device's running blocks, on top of the memory held."""
     ticks, needed = needed_over_time(schedule, device)
     starts, held = memory_over_time(schedule, device)

@@ -197,7 +197,7 @@ class _Setting:
         """
         pipeline, group = megatron
         if (count := pipeline.num_devices) != self.num_devices:
-            raise LayoutError(f"has {count} pipeline ranks, num_devices is {self.num_devices}; give the same")
+            raise LayoutError(f"has {count} pipeline ranks, not {self.num_devices}; give num_devices={count}")
         row = self._empty(pipeline.num_chunks)
         if row.note:
             raise LayoutError(row.note)

@@ -120,7 +120,7 @@ def legend(plans: Plans) -> str:
     of_peak = " and ".join(f"{precision.peak_tflops(gpu):g} TFLOP/s of {gpu.name}" for gpu in kinds)
     powers = " and ".join(f"{gpu.name}, {gpu.power_source}" for gpu in kinds)
     return (
-        "plan: how most layers are shared (mixed: not all; searched: in an order of ours), micro-batches x "
+        "plan: parallel sizes of most layers (mixed: not of all; searched: our own order), micro-batches x "
         "samples of each, over all replicas. =: within 1 % of those above, the simplest first. "
         "GiB: peak memory of one GPU. proved: 'makespan' where no schedule is shorter. MFU: three times the "
         f"operations of the forward pass, all scores counted, over the peak in {precision.name} precision, "

@@ -32,9 +32,6 @@ _WORK_OF_GREEDY_BLOCK = 1.5e-4
 _WORK_OF_BLOCK = 1.5e-5
 """Units of work of a schedule made and validated, or simulated."""
 
-_WORK_OF_ATTEMPT = 3e-5
-"""Units of work per block of a hand-made schedule with modes."""
-
 _SECONDS_OF_BLOCK = 2.5e-5
 """Seconds that a block of a hand-made schedule takes on a slow machine: none is begun that would end late."""
 
@@ -134,7 +131,7 @@ def hand_made_with_modes(placement: Placement, number: int, effort: Effort) -> I
     """Yield each hand-made schedule of a placement with modes or streams, None where one does not fit."""
     makers = {name: HAND_MADE[name] for name in _BY_HAND if name in HAND_MADE}
     for _, schedule in attempts(placement, number, makers):
-        effort.spend(len(placement.blocks) * number * _WORK_OF_ATTEMPT)
+        effort.spend(2 * len(placement.blocks) * number * _WORK_OF_BLOCK)  # with copies two are made
         yield schedule
 
 

@@ -125,9 +125,10 @@ class WholeSearch:
             self._begin(best, is_searched)
             return
         assert best.repetend is not None
-        chosen = best.repetend.chosen or ((),)
+        unrolled, chosen = self._unroll(best.repetend, self.num_micro_batches), best.repetend.chosen or ((),)
+        self._keep(unrolled)
         if self.num_micro_batches % len(chosen):
-            lowered = self._order_anew(best.repetend.unroll(self.num_micro_batches))
+            lowered = self._order_anew(unrolled)
         elif (lowered := self._lowered_to(chosen)) is not None:
             if self._lowered is None or self._lowered.chosen != chosen:
                 self._lower(lowered)
@@ -397,14 +398,10 @@ class WholeSearch:
         """Return the objective of the best schedule so far, in ticks; at first, of the unrolled repetend."""
         improved = None if self._improvement is None else self._improvement.best
         schedules = [schedule for schedule in (self._shortest, improved, self._best_of_modes) if schedule]
-        return min(map(self._goal.value, schedules or [self._of_repetend()]))
-
-    def _of_repetend(self) -> Schedule:
-        """Return the repetend unrolled."""
-        if self.known is not None and self.known.repetend is not None:
-            return self._settled(self._unroll(self.known.repetend))
-        assert self._source is not None and self._source.repetend is not None
-        return self._finished(self._unroll(self._source.repetend, self.num_micro_batches))
+        if not schedules:
+            assert self.known is not None and self.known.repetend is not None
+            schedules = [self._settled(self._unroll(self.known.repetend))]
+        return min(map(self._goal.value, schedules))
 
     def _report(self, best: int, bound: int, move: str) -> None:
         self.account.tell(self.objective, best, bound if self._is_free else self._bound, move)

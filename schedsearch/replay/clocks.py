@@ -64,7 +64,7 @@ def clock_offsets(times: Times, inputs: Mapping[str, str]) -> ClockFit:
 
 
 def fit_in_words(fits: Sequence[ClockFit]) -> list[str]:
-    """Return how far clocks were moved and how well that is known, a line; none where all clocks agree."""
+    """Return the shift of the clocks and its uncertainty as one line; no line where all clocks agree."""
     moved = max((abs(ms) for fit in fits for ms in fit.offset_ms.values()), default=0.0)
     if not moved:
         return []

@@ -104,7 +104,7 @@ class ChangeRow:
 
 
 ORDER, HALVES, EQUAL = "order", "order, backwards in halves", "order and division of layers"
-REASSIGNED = "order and assignment, known afterwards"
+REASSIGNED = "order and assignment, per iteration"
 CHANGES = ("measured", "simulated", ORDER, HALVES, REASSIGNED, EQUAL)
 """Parts of a job that may change: none; the order of all iterations alike, of blocks as they are, or with
 each backward in two halves; order and assignment of micro-batches for each iteration by itself; the order,

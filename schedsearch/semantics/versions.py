@@ -67,11 +67,11 @@ class StageWeights:
 
     @property
     def num_takers(self) -> int:
-        """How many copies take micro-batches in turn."""
+        """Number of copies that take micro-batches in turn."""
         return len(self.teams) or 1
 
     def orders(self, placement: Placement, orders: Orders) -> Orders:
-        """Return the order of each of its copies."""
+        """Return the order of blocks on each copy's first device."""
         return [orders[team[0]] for team in self.teams or (placement.by_name[self.forward].devices,)]
 
 

@@ -25,7 +25,7 @@ class ConditionsError(ValueError):
 
 
 class Jitter(StrEnum):
-    """How a block's times are distributed: both have the placement's time as mean; a normal one ends at 0."""
+    """Distribution of a block's times, with the placement's time as mean; the normal one is cut off at 0."""
 
     LOGNORMAL = "lognormal"
     NORMAL = "normal"

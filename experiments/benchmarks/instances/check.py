@@ -184,10 +184,9 @@ def main(names: list[str]) -> str:
         raise CheckError(f"{min(unknown)}: is no class or problem, or is not in best_known.json")
     if answer:
         return compare(problems[names[0]], read_json(answer), best[names[0]])
-    stored = {group: answers_of(group) for group in {problem["class"] for problem in some}}
+    stored = {n: answers for group in {p["class"] for p in some} for n, answers in answers_of(group).items()}
     for problem in some:
-        answers = stored[problem["class"]].get(problem["name"], {})
-        compare(problem, answers, best[problem["name"]], is_stored=True)
+        compare(problem, stored.get(problem["name"], {}), best[problem["name"]], is_stored=True)
     lines = [compare(problems[path.stem], read_json(path), best[path.stem]) for path in sent]
     return "".join([table(some, best), *lines, f"{len(some)} problems: answers and bounds are right\n"])
 

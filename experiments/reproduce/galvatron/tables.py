@@ -122,7 +122,7 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _winner(rates: Mapping[str, float]) -> str | None:
-    """Return the best of `PURE`; None where none is there or fits."""
+    """Return the fastest method of `PURE`; None if none has a rate."""
     winner = max(PURE, key=lambda method: rates.get(method, 0.0))
     return winner if rates.get(winner) else None
 

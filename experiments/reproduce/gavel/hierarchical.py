@@ -69,13 +69,13 @@ def _demands(options: SeedOptions, seed: int) -> list[Demand]:
 
 
 def _parts(inside: Literal["fairness", "fifo"], demand: Demand) -> FloatArray:
-    """Return each job's throughput by the policy, as a part of its proportional one."""
+    """Return each job's throughput by the policy, relative to its proportional one."""
     policy = Hierarchical({name: Entity(weight, inside) for name, weight in ENTITIES.items()})
     return policy.allocate(demand).rates / demand.proportional_steps_per_s
 
 
 def _static_parts(demand: Demand) -> FloatArray:
-    """Return the same with a part of each type for each job, by its weight, but never two at once."""
+    """Return each job's throughput with a fixed share of each GPU type by weight, one type at a time."""
     entities = [active.job.entity for active in demand.jobs]
     whole = sum(ENTITIES[name] for name in {*entities})
     weights = np.array([ENTITIES[name] / entities.count(name) / whole for name in entities])

@@ -106,10 +106,9 @@ _LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_atten
 def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
     """Return the model of a `config.json`, with some of its sizes changed.
 
-    A sample has as many tokens as the model was first trained with: those before its context was extended,
-    where the file has them, else the longest context; `sequence_length`, a size of its shape in
-    `placements.models.zoo.shapes`, changes that. It is called as the folder of a `config.json`, else as the
-    file.
+    A sample has the context length of the first training, before an extension; where the file has none, the
+    longest context. The size `sequence_length` of a shape in `placements.models.zoo.shapes` changes it. The
+    model has the name of the folder if the file is `config.json`, else of the file.
 
     Raises:
         PlacementError: The file cannot be read, its model is of another kind, or a size is missing or wrong.

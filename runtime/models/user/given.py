@@ -189,10 +189,10 @@ class GivenModules(Body):
     def output_forms(
         self, known: Mapping[str, Forms], read: Callable[[str], Sample], device: torch.device
     ) -> dict[str, Forms]:
-        """Return the forms of own blocks' outputs, by running blocks of known inputs on random ones.
+        """Return the forms of the outputs of these blocks, found by running them on random inputs.
 
         Args:
-            known: Forms of blocks before.
+            known: Forms of outputs of earlier blocks.
             read: Returns a block's data.
             device: Device of the parameters.
 

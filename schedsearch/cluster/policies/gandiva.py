@@ -1,7 +1,7 @@
 """Sharing of GPUs by trial, as Gandiva does (Xiao et al., OSDI 2018), a baseline of Gavel.
 
 It knows no types and solves nothing: jobs take turns on all GPUs alike, and where there are more jobs than
-GPUs it puts random pairs together, looks how fast they are, and keeps those that are worth it.
+GPUs it pairs jobs at random, measures their speed, and keeps the pairs that gain.
 """
 
 from __future__ import annotations

@@ -63,9 +63,9 @@ class AllocationProgram:
             self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.cluster.all_idle_w)
 
     def limit(self, coefficients: FloatArray, at_most: float, *, per_least: float = 0.0) -> None:
-        """Add a rule: the sum of shares times coefficients is at most `at_most`.
+        """Add a constraint: the sum of shares times coefficients is at most `at_most`.
 
-        The bound has `per_least` more for each unit of the least that `maximize_least` finds.
+        `maximize_least` raises this limit by `per_least` for each unit of the minimum that it finds.
         """
         unit = max(float(np.abs(coefficients).max(initial=0.0)), TINY)
         row = sparse.csr_array(coefficients[None] / unit)

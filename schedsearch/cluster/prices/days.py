@@ -86,7 +86,7 @@ class PriceConditions:
 
     @property
     def useful_share(self) -> float:
-        """Return the share of a long paid time that is work which stays done.
+        """Return the share of paid time spent on work that no preemption undoes.
 
         A stretch of work up to the next checkpoint begins anew after each preemption, and so does a
         restart. With exponential times between preemptions its mean time is ``exp(rR) (exp(r(C + W)) - 1) /

@@ -126,7 +126,7 @@ def _check_form(certificate: Certificate) -> None:
         raise CertificateError("repetend: its period and its micro-batches are not both at least 1")
     choices = [range(len(decision.choices)) for decision in repetend.placement.decisions]
     if len(repetend.chosen) != (repetend.micro_batches if choices else 0):
-        raise CertificateError("repetend: has no choice of modes for just each of its micro-batches")
+        raise CertificateError("repetend: does not have one choice of modes for each of its micro-batches")
     for modes in repetend.chosen:
         if len(modes) != len(choices) or not all(map(range.__contains__, choices, modes)):
             raise CertificateError(f"repetend: the modes {list(modes)} are not of the placement")
@@ -249,7 +249,7 @@ def check_makespan_bound(schedule: Schedule, bound: int, time_limit_s: float) ->
 
 
 def check_device_span_bound(schedule: Schedule, bound: int) -> CheckedClaim:
-    """Check that no schedule of as many micro-batches has a lesser device span than a bound, by adding up.
+    """Check by summation that no schedule of as many micro-batches has a device span below a bound.
 
     Raises:
         CertificateError: The valid schedule has a lesser one.

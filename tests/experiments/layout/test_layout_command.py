@@ -68,7 +68,7 @@ def test_the_table_and_the_files_of_each_framework(ran, layers: Path, tmp_path: 
         (["num_chunks=[9]"], "num_chunks: 36 stages are more"),
         (["num_devices=99", "num_chunks=[1,2]"], "num_devices: 99 stages are more than the 14 pieces"),
         (["given=[none.txt]"], "none.txt: cannot be read; give a text file of"),
-        (["given=examples/train.sh"], "examples/train.sh: has 8 pipeline ranks, num_devices is 4; give the"),
+        (["given=examples/train.sh"], "examples/train.sh: has 8 pipeline ranks, not 4; give num_devices=8"),
         (["precision=fp8"], "precision: fp8 does not apply here: model is not given; leave it out"),
         (["model=llama3_8b"], "layers, model: give one of the two: a table of layers, or a model and its"),
     ],
@@ -147,7 +147,7 @@ def test_a_layout_of_a_framework_is_a_placement(ran, layers: Path, tmp_path: Pat
     [
         (None, "placement.path: has no value; give one, as in placement.path=VALUE"),
         ("12 'Et*6|t*6'", "The last layer must be loss, but got LayerType.decoder; end"),
-        ("13 'Et*6|t*7L'", "layout: has 13 layers and 0 of MTP, and the file of layers 12 and 0; give both"),
+        ("13 'Et*6|t*7L'", "layout: has 13 layers and 0 of MTP, and the given layers 12 and 0; give both"),
     ],
 )
 def test_placements_that_are_refused(

@@ -104,7 +104,7 @@ def test_a_report_of_a_frontier_tells_ms_joules_and_shares(written: Written, tmp
     holds(
         written.sections["Schedule"],
         ("Makespan", "24.5 ms"),
-        ("Peak memory", "6, 4 of 8, 5 units of 512 MiB"),
+        ("Peak memory", "3,072, 2,048 of 4,096, 2,560 MiB"),
     )
     holds(
         written.sections["Energy"],
@@ -148,7 +148,7 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
     work = StrategyWork("queries", Objective.PERIOD, 0.126, 2, 0.25)
     result = replace(RESULT, strategies=(work,), ended_by=EndedBy.WORK_LIMIT)
     options = SearchOptions(num_micro_batches=2, work_limit=5.0)
-    solution = replace(FOUND, result=result, memory_unit="", by_hand={"gpipe": SCHEDULE}, options=options)
+    solution = replace(FOUND, result=result, by_hand={"gpipe": SCHEDULE}, options=options)
     search_report.schedule_page(solution, ())
     facts = (
         (
@@ -164,12 +164,12 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
         written.sections["Search"],
         ("Placement", "quarters", "2 devices, 4 blocks"),
         ("Number", "2 micro-batches"),
-        ("Memory limit", "8, 5 units"),
+        ("Memory limit", "4,096, 2,560 MiB"),
         ("Objectives", "period, makespan"),
         ("Limit", "5 units of work", "work limit"),
         ("Proved", "not proved", "7 queries of the solver in 1.50 s", "repetends of 1 to 3 micro-batches"),
         ("Shortest schedule", "24.5 ms", "lower bound 23.5 ms"),
-        ("Best by hand", "gpipe, 24.5 ms", "6 units of the placement"),
+        ("Best by hand", "gpipe, 24.5 ms", "3,072 MiB"),
         ("Chosen schedule", "searched, 24.5 ms"),
     )
     assert written.section["Search"].rows[1] == ("queries", "period", "0.13", "2", "25.0%")

@@ -41,7 +41,7 @@ def test_a_placement_of_ones_own(ran, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     options = ["placement=file", f"placement.path={path}", "search.work_limit=2.5"]
     done = ran("search", *options, "search.memory=[6,6,3GiB,2.5GiB]")
-    assert "of 6, 6, 6, 5 units of 512 MiB\n" in done.stdout
+    assert "of 3,072, 3,072, 3,072, 2,560 MiB\n" in done.stdout
     schedule = read_schedule(tmp_path / "out/schedule.json")
     assert schedule.placement.memory == (6, 6, 6, 5)
     assert schedule.placement.transfer_time("F0", "F1") == 2

@@ -49,7 +49,8 @@ def test_blocks_are_as_long_as_they_take() -> None:
 def test_a_host_that_holds_something_has_a_row_below_its_device() -> None:
     axes = memory(offloaded())
     assert row_names(axes) == ["device 0", "device 0 host"]
-    assert [text.get_text() for text in axes.texts] == ["peak 8\nof 12 (67%)", "peak 4\nof 40 (10%)"]
+    peaks = ["peak 8 units\nof 12 (67%)", "peak 4 units\nof 40 (10%)"]
+    assert [text.get_text() for text in axes.texts] == peaks
     assert row_names(memory(recomputed())) == ["device 0", "device 1"]
 
 

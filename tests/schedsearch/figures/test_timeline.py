@@ -96,10 +96,10 @@ def test_blocks_are_labelled_with_their_micro_batch_where_it_fits() -> None:
 
 
 def test_memory_shows_peak_and_capacity() -> None:
-    axes = memory(gpipe(v_shape(2).with_memory(8), 6), unit="units")
+    axes = memory(gpipe(v_shape(2).with_memory(8), 6))
     assert [text.get_text() for text in axes.texts] == ["peak 6 units\nof 8 (75%)"] * 2
     without = memory(gpipe(v_shape(2), 6))
-    assert [text.get_text() for text in without.texts] == ["peak 6"] * 2
+    assert [text.get_text() for text in without.texts] == ["peak 6 units"] * 2
 
 
 def test_the_frontier_states_the_saving() -> None:
@@ -138,7 +138,7 @@ def drawings() -> dict[str, Drawing]:
     return {
         "timeline": lambda axes: timeline(schedule.placement, starts, durations, axes, title="a title"),
         "clocks": lambda axes: timeline(schedule.placement, starts, durations, axes, clock_mhz=clocks),
-        "memory": lambda axes: memory(schedule, axes, unit="MiB"),
+        "memory": lambda axes: memory(schedule, axes),
         "frontier": lambda axes: draw_frontier(
             PLANS, FASTEST, axes, chosen=PLANS[1], until=waited, others={"other": PLANS}, title="a title"
         ),
@@ -177,7 +177,7 @@ def test_text_at_the_width_of_a_column_is_large_enough_to_print() -> None:
 
 def test_memory_has_one_scale_for_all_devices() -> None:
     """A device with half of the others' capacity has half of their height."""
-    axes = memory(gpipe(replace(v_shape(2), memory=(12, 6)), 6), unit="MiB")
+    axes = memory(gpipe(replace(v_shape(2), memory=(12, 6), memory_unit_mib=1.0), 6))
     heights = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
     assert heights == pytest.approx([0.43 - 0.86, 1.43 - 0.43])
     assert axes.get_ylabel() == "memory, each row\n0 to 12 MiB"

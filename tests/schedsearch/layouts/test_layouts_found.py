@@ -146,9 +146,9 @@ def test_wrong_numbers_are_refused(numbers: tuple[int, int, int], message: str) 
 
 def test_layouts_of_another_model_are_refused() -> None:
     model = made_up_layers(4)
-    with raises_line(LayoutError, match="^own: layout: has 6 layers and 0 of MTP, and the file of layers 4"):
+    with raises_line(LayoutError, match="^own: layout: has 6 layers and 0 of MTP, and the given layers 4"):
         schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*3|t*3L", 2))})
-    with pytest.raises(LayoutError, match="^own: has 1 pipeline ranks, num_devices is 2; give the same"):
+    with pytest.raises(LayoutError, match="^own: has 1 pipeline ranks, not 2; give num_devices=1"):
         schedsearch.layout(model, 2, 4, 1, given={"own": MegatronPipeline(read_notation("Et*4L", 1))})
 
 
