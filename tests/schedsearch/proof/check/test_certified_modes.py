@@ -81,7 +81,7 @@ def test_wrong_modes_and_prices_are_refused() -> None:
     repetend = certificate.repetend
     free = ModeChoice(0, {0: 1}, 1)
     for wrong, message in (
-        (replace(certificate, repetend=replace(repetend, chosen=repetend.chosen[:1])), "no choice of modes"),
+        (replace(certificate, repetend=replace(repetend, chosen=repetend.chosen[:1])), "not have one choice"),
         (replace(certificate, repetend=replace(repetend, chosen=((2, 0), (0, 0)))), r"modes \[2, 0\]"),
         (replace(certificate, repetend=replace(repetend, chosen=((0, 0), (0, 0)))), "repetend: is not valid"),
         (with_reason(certificate, replace(free, device=2)), "modes: there is no device 2"),
