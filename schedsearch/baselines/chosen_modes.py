@@ -81,8 +81,7 @@ def _made(make: Maker, placement: Placement, number: int, chosen: Chosen, base: 
         plain = _attempt(make, as_run, number)
         return plain and _attempt(Schedule, placement, number, plain.blocks, (chosen,) * number)
     made = [_attempt(_with_copies, placement, number, chosen, base, to_send) for to_send in _BLOCKS_TO_SEND]
-    fitting = (schedule for schedule in made if schedule is not None)
-    return min(fitting, key=lambda schedule: schedule.makespan, default=None)
+    return min(filter(None, made), key=lambda schedule: schedule.makespan, default=None)
 
 
 def _computing(placement: Placement) -> Placement:

@@ -122,7 +122,7 @@ class Orchestrator:
         is_cut, best = ending.interrupted or ending.out_of_work or ending.out_of_time, period.known.best
         if is_cut and best is not None and self.last in self.problem.wanted:
             beyond_s = self._beyond_s if ending.out_of_time else 0.0
-            with contextlib.suppress(KeyboardInterrupt):  # a second one, which ends this too
+            with contextlib.suppress(OutOfTimeError, KeyboardInterrupt):  # a second one, which ends this too
                 self.whole.take_hand_made(best, beyond_s)
         return ending
 

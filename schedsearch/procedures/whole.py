@@ -23,6 +23,7 @@ from schedsearch.procedures.neighbourhoods.improvement import IMPROVEMENTS, QUER
 from schedsearch.procedures.queries import Bisection
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, with_optimizer
+from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -179,7 +180,7 @@ class WholeSearch:
             while self._has_more_by_hand and self.effort.spent < until:
                 INTERRUPTS.raise_if_seen()
                 if not has_time(self.placement, self.num_micro_batches, self.effort):
-                    return
+                    raise OutOfTimeError
                 made = [*islice(self._with_modes, 1)]
                 self._has_more_by_hand = bool(made)
                 for schedule in made:
@@ -414,9 +415,8 @@ class WholeSearch:
             schedules.append(self._lowered.schedule(self._shortest))
         if Objective.LATENCY not in known.limit:
             schedules += [schedule for schedule in (self._best_of_modes, self._given) if schedule is not None]
-        settled = [self._finished(schedule) for schedule in schedules]
         within = known.limited(self.placement)
-        by_value = sorted(settled, key=self._goal.value)
+        by_value = sorted(map(self._finished, schedules), key=self._goal.value)
         return validate(next(schedule for schedule in by_value if _is_valid(schedule.under(within))))
 
     def _unroll(self, repetend: Repetend, number: int | None = None) -> Schedule:

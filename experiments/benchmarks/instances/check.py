@@ -19,6 +19,7 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 FIGURES = ("period", "makespan", "device_span")
+FAULTS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 Json = dict[str, Any]
 
@@ -75,11 +76,10 @@ def check_schedule(problem: Json, starts: Mapping[str, list[int]]) -> None:
             for n, start in enumerate(starts[block["name"]]):
                 runs[lane].append((start, start + block["time"], f"{block['name']} of micro-batch {n}"))
                 changes[lane[0]][start] += block["memory"]
-    for (device, stream), here in runs.items():
+    for (device, _), here in runs.items():
         for (_, end, name), (start, _, later) in pairwise(sorted(here)):
             if start < end:
-                where = f"device {device}, stream {stream}"
-                raise CheckError(f"{later} starts at {start} on {where}, where {name} runs until {end}")
+                raise CheckError(f"{later} starts at {start} on device {device}, {name} runs until {end}")
     for device, capacity in enumerate(problem["memory"]):
         held = problem.get("static_memory", [0] * (device + 1))[device]
         for tick in sorted(changes[device]):
@@ -92,10 +92,9 @@ def checked_value(problem: Json, figure: str, answers: Json) -> Fraction:
     """Return the value of one figure that an answer reaches; raise an error if it breaks a rule."""
     try:
         return (_period if figure == "period" else _span)(problem, figure, answers)
-    except CheckError as error:
-        raise CheckError(f"{problem['name']}: {figure}: {error}") from None
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise CheckError(f"{problem['name']}: {figure}: is not as in SCHEMA.md: {error!r}") from None
+    except FAULTS as error:
+        fault = error if isinstance(error, CheckError) else f"is not as in SCHEMA.md: {error!r}"
+        raise CheckError(f"{problem['name']}: {figure}: {fault}") from None
 
 
 def _complete(problem: Json, starts: Mapping[str, list[int]], number: int) -> Mapping[str, list[int]]:
@@ -114,7 +113,9 @@ def _period(problem: Json, figure: str, answers: Json) -> Fraction:
     if period < (work := load_bound(problem, figure) * size):
         raise CheckError(f"a device has {work} ticks of work, more than the period of {period}")
     ticks = [start for starts in first.values() for start in starts]
-    rounds = [k * period for k in range((max(ticks) - min(ticks)) // period + 2)]
+    if (overlapping := (max(ticks) - min(ticks)) // period) > 1000:
+        raise CheckError(f"{overlapping} rounds overlap, more than 1000; start blocks sooner")
+    rounds = [k * period for k in range(overlapping + 2)]
     check_schedule(problem, {name: [s + k for k in rounds for s in first[name]] for name in first})
     return Fraction(period, size)
 
@@ -179,7 +180,7 @@ def main(names: list[str]) -> str:
     some = [p for p in problems.values() if not names or {p["name"], p["class"]} & {*names}]
     sent = [] if names else sorted((FOLDER / "sent").glob("*.json"))
     classes = set() if answer else {p["class"] for p in problems.values()}
-    named = {*names, *(path.stem for path in sent)} - classes
+    named = {*names} - classes | {path.stem for path in sent}
     if unknown := named - problems.keys() | best.keys() ^ problems.keys():
         raise CheckError(f"{min(unknown)}: is no class or problem, or is not in best_known.json")
     if answer:
@@ -194,5 +195,5 @@ def main(names: list[str]) -> str:
 if __name__ == "__main__":
     try:
         sys.stdout.write(main(sys.argv[1:]))
-    except CheckError as error:
-        sys.exit(str(error))
+    except FAULTS as error:
+        sys.exit(str(error) if isinstance(error, CheckError) else f"not as in schema.json: {error!r}")
