@@ -215,9 +215,8 @@ class WholeSearch:
         """Return whether more time cannot improve these objectives, with the modes of the repetend."""
         if not objectives:
             return True
-        if self._source is None or self._lowered is None:
-            has_more = self._has_more_by_hand and self.objective in objectives
-            return self._source is not None and not has_more
+        if self._source is None or (self._has_more_by_hand and self.objective in objectives):
+            return False
         if self.objective in objectives and self.proved:
             return self._closed
         return self.polished and (self.objective not in objectives or not self._may_shorten)
