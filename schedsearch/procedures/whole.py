@@ -199,7 +199,7 @@ class WholeSearch:
         return self._goal.settled(with_optimizer(self.placement, schedule))
 
     def _take_modes_of_best(self) -> None:
-        """Go on with the best schedule of any modes, if it is better than those of the repetend's modes."""
+        """Go on with the best schedule of any modes, if no schedule in the repetend's modes is as good."""
         best, shortest = self._best_of_modes, self._shortest
         assert shortest is not None and self._source is not None
         if best is None or self._goal.value(shortest) <= self._goal.value(best):
