@@ -40,7 +40,7 @@ RECOMPUTE, OFFLOAD = recomputing(3).with_memory(20), offloading(4, 4).with_memor
 def test_a_search_begins_with_modes_chosen_by_hand(
     case: Placement, size: int, made: int, most: int, goal: str
 ) -> None:
-    """It shortens the best made by hand where streams do not share memory; more work is never worse."""
+    """A search is shorter than by hand where streams share no memory, else equal; more work is no worse."""
     assert min(schedule.makespan for _, schedule in with_chosen_modes(case, size, HAND_MADE)) == made
     little, more = (search(case, size, objectives=goal.split(), work_limit=work) for work in (0.1, 2))
     assert little.schedule is not None and more.schedule is not None
